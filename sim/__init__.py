@@ -1,0 +1,1 @@
+"""kvsim: what would my KV cache do?  A discrete-event simulator of prefix-caching LLM serving."""

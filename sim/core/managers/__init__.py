@@ -1,0 +1,1 @@
+"""One manager per kind of KV-cache group."""

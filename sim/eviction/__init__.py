@@ -1,0 +1,1 @@
+"""Eviction policies: each is a free queue with another order."""

@@ -1,0 +1,1 @@
+"""How long a step takes, and the catalog of GPUs and models."""

@@ -1,0 +1,126 @@
+"""Fingerprints of prefixes: which blocks of two requests hold the same content, without making a token.
+
+``prefix_fingerprints(...)[k]`` identifies the whole prefix up to and including block k: its tokens
+and all that a block key must tell apart (LoRA, images, salt).  Equal prefixes have equal
+fingerprints however their pieces were cut; different ones differ but for a chance of about
+n² / 2⁶⁵ among n blocks (2·10⁻⁶ for nine million), where a real engine relies on a hash too.
+
+The chain is a wrapping sum: ``H[k] = Σ_{i ≤ k} mix64(content_i + mix64(i))``, so it is one pass of
+vector operations; all numbers are unsigned 64-bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from workloads.spec import LoRA, MultiModalItem, Piece, TokenIds, mix64, stream_id
+
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+_U = np.uint64
+U64Array = npt.NDArray[np.uint64]
+
+
+def mix64_array(value: U64Array) -> U64Array:
+    """`mix64` of every element; the argument is left alone."""
+    value = value + _U(_GOLDEN)
+    value ^= value >> _U(30)
+    value *= _U(0xBF58476D1CE4E5B9)
+    value ^= value >> _U(27)
+    value *= _U(0x94D049BB133111EB)
+    value ^= value >> _U(31)
+    return value
+
+
+_positions: U64Array = mix64_array(np.arange(1024, dtype=np.uint64))
+
+
+def _position_terms(count: int) -> U64Array:
+    """``mix64(i)`` for i < count (a table that grows: pure, so sharing it is safe)."""
+    global _positions
+    if count > len(_positions):
+        _positions = mix64_array(np.arange(max(count, 2 * len(_positions)), dtype=np.uint64))
+    return _positions[:count]
+
+
+def prefix_fingerprints(
+    pieces: Iterable[Piece],
+    block_size: int,
+    *,
+    lora: LoRA | None = None,
+    mm_items: Sequence[MultiModalItem] = (),
+    cache_salt: str | None = None,
+) -> U64Array:
+    """Fingerprint of every full block of `block_size` tokens.
+
+    Args:
+        pieces: the tokens, merged as `merge_pieces` leaves them (a prompt, or prompt and answer).
+        block_size: tokens of a block, > 0.
+        lora, mm_items, cache_salt: as in `RequestSpec`.
+
+    Returns:
+        uint64 array of length ``tokens // block_size``.
+    """
+    flat = list(pieces)
+    blocks = sum(piece.length for piece in flat) // block_size
+    content = np.zeros(blocks, dtype=np.uint64)
+    step = np.arange(blocks, dtype=np.uint64) * _U(block_size * _GOLDEN & _MASK)
+    at = 0
+    for piece in flat:
+        if at >= blocks * block_size:
+            break
+        if isinstance(piece, TokenIds):
+            _add_token_ids(content, piece, at, block_size)
+        else:
+            base = mix64(piece.stream & _MASK)
+            first = -(-at // block_size)
+            last = min((at + piece.length) // block_size, blocks)
+            if last > first:
+                start = piece.start + first * block_size - at
+                content[first:last] = step[: last - first] + _U((base + start * _GOLDEN) & _MASK)
+            else:
+                last = first
+            head = min(first * block_size, at + piece.length)
+            for begin, end in ((at, head), (max(last * block_size, head), at + piece.length)):
+                block, offset = divmod(begin, block_size)
+                if end > begin and block < blocks:
+                    value = mix64((base + (piece.start + begin - at) * _GOLDEN) & _MASK)
+                    value = mix64(value ^ (offset << 32 | (end - begin)))
+                    _add(content, block, value)
+        at += piece.length
+    _add_extra_keys(content, block_size, lora, mm_items, cache_salt)
+    return np.cumsum(mix64_array(content + _position_terms(blocks)), dtype=np.uint64)
+
+
+def _add(content: U64Array, block: int, value: int) -> None:
+    """Add to one block's term, modulo 2⁶⁴ (a scalar addition in numpy would warn)."""
+    content[block] = _U((int(content[block]) + value) & _MASK)
+
+
+def _add_token_ids(content: U64Array, piece: TokenIds, at: int, block_size: int) -> None:
+    """Add the terms of literal tokens: each token is a piece of its own, at its offset in the block."""
+    keep = min(piece.length, len(content) * block_size - at)
+    positions = np.arange(at, at + keep, dtype=np.uint64)
+    offsets = positions % _U(block_size)
+    values = mix64_array(mix64_array(piece.ids[:keep].astype(np.uint64)) ^ (offsets << _U(32) | _U(0xFFFFFFFF)))
+    np.add.at(content, (positions // _U(block_size)).astype(np.int64), values)
+
+
+def _add_extra_keys(
+    content: U64Array, block_size: int, lora: LoRA | None, mm_items: Sequence[MultiModalItem], cache_salt: str | None
+) -> None:
+    """Add what a block key holds besides tokens."""
+    if not len(content):
+        return
+    if lora is not None:
+        content += _U(stream_id("lora", lora.name, lora.path))
+    if cache_salt is not None:
+        _add(content, 0, stream_id("cache_salt", cache_salt))
+    for item in mm_items:
+        first = item.offset // block_size
+        last = min((item.offset + item.length - 1) // block_size, len(content) - 1)
+        for block in range(first, last + 1):
+            _add(content, block, stream_id("mm", item.identifier, item.offset - block * block_size))
