@@ -1,0 +1,84 @@
+"""The `timing:` block of a configuration: one model per kind, told apart by `kind`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Seconds = Annotated[float, Field(ge=0.0, lt=3600.0, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0.0, le=1.0, allow_inf_nan=False)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+
+class FixedTiming(_Strict):
+    """Every step takes the same time."""
+
+    kind: Literal["fixed"] = "fixed"
+    step_s: Annotated[float, Field(gt=0.0, lt=3600.0, allow_inf_nan=False)] = Field(
+        description="seconds that every step takes"
+    )
+
+
+class LinearTiming(_Strict):
+    """A sum of products whose coefficients were measured (`kvsim fit` finds them)."""
+
+    kind: Literal["linear"] = "linear"
+    step_s: Annotated[float, Field(gt=0.0, lt=3600.0, allow_inf_nan=False)] = Field(
+        description="seconds that an empty step would take"
+    )
+    prefill_token_s: Seconds = Field(0.0, description="seconds per prefill token of the step")
+    decode_request_s: Seconds = Field(0.0, description="seconds per request that decodes in the step")
+    context_kilotoken_s: Seconds = Field(
+        0.0, description="seconds per thousand cached tokens that the step's requests read"
+    )
+    encoder_token_s: Seconds = Field(0.0, description="seconds per embedding that the multimodal encoder makes")
+
+
+class Efficiencies(_Strict):
+    """How much of a GPU's figures a real engine reaches, and its fixed costs; the defaults fit no single row."""
+
+    weight_bandwidth: Share = Field(0.80, description="share of memory bandwidth reached when reading weights")
+    kv_bandwidth: Share = Field(0.80, description="share of memory bandwidth reached when reading the KV cache")
+    compute: Share = Field(0.60, description="share of peak matrix throughput reached")
+    attention: Share = Field(0.60, description="share of peak matrix throughput reached by prefill attention")
+    encoder: Share = Field(0.40, description="share of peak matrix throughput reached by the multimodal encoder")
+    layer_s: Seconds = Field(20e-6, description="fixed seconds per layer and step")
+    step_s: Seconds = Field(0.5e-3, description="fixed seconds per step")
+    request_s: Seconds = Field(25e-6, description="seconds per request in the step (sampling, bookkeeping)")
+    allreduce_s: Seconds = Field(12e-6, description="seconds before an all-reduce moves its first byte")
+    link_share: Share = Field(0.67, description="share of the interconnect's bandwidth that all-reduces reach")
+
+
+class RooflineTiming(_Strict):
+    """Time from the figures of a model and a GPU; what is left out here is taken from `memory:`."""
+
+    kind: Literal["roofline"] = "roofline"
+    model: str | None = Field(None, description="catalog name or path of a config.json (default: memory.model)")
+    gpu: str | None = Field(None, description="catalog name of the GPU (default: memory.gpu)")
+    tensor_parallel_size: int | None = Field(
+        None, ge=1, le=1024, description="GPUs that share the model (default: memory.tensor_parallel_size)"
+    )
+    dtype: str | None = Field(
+        None, description="how weights are stored: bf16, fp8, int4, mxfp4 (default: memory.dtype)"
+    )
+    kv_cache_dtype: str | None = Field(None, description="auto, bfloat16, fp8 … (default: memory.kv_cache_dtype)")
+    efficiencies: Efficiencies = Field(
+        default_factory=lambda: Efficiencies(), description="shares reached and fixed costs"
+    )
+
+
+class TableTiming(_Strict):
+    """Measured points, interpolated."""
+
+    kind: Literal["table"] = "table"
+    path: str = Field(description="CSV with prefill_tokens, decode_requests, context_tokens, seconds")
+    extrapolate: Literal["refuse", "clamp"] = Field(
+        "refuse", description="outside the measured points: stop with an error, or use the nearest point and count it"
+    )
+
+
+TimingConfig = Annotated[FixedTiming | LinearTiming | RooflineTiming | TableTiming, Field(discriminator="kind")]
