@@ -1,0 +1,141 @@
+"""Readers of traces and generators of traffic by name.
+
+A new trace format is one file in `workloads/readers` and one line in `READERS`; new traffic is one
+file in `workloads/generators` and one line in `GENERATORS`.  Modules are imported when they are
+used, so this table costs nothing.
+
+A reader module has ``Options`` (a pydantic model), ``sniff(head, filename) -> bool`` and
+``read(path, options, log) -> Iterator[RequestSpec]``.  A generator module has ``Params`` and
+``generate(params, rng, log, prefix) -> Iterator[RequestSpec]``, where `rng` is a
+`numpy.random.SeedSequence` to spawn from.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from workloads.errors import WorkloadError
+from workloads.log import ReadLog
+from workloads.spec import RequestSpec
+
+
+class Entry(NamedTuple):
+    """A module and what it is for, in one line."""
+
+    module: str
+    summary: str
+
+
+# In the order in which content is tried: the first format that knows a file reads it.
+READERS: dict[str, Entry] = {
+    "native": Entry("workloads.readers.native", "kvsim's own JSONL: everything a request can say"),
+    "weka": Entry("workloads.readers.weka", "WEKA kv-cache-tester: closed-loop agent sessions (JSONL, one session a line)"),
+    "bailian": Entry("workloads.readers.bailian", "Alibaba Bailian (Qwen) traces: chats with parents, blocks of 16"),
+    "lmcache": Entry("workloads.readers.lmcache", "LMCache agent traces: Mooncake's form, full blocks only, sessions"),
+    "mooncake": Entry("workloads.readers.mooncake", "Mooncake FAST'25 and its variants: chained hash ids, any hash block size"),
+    "ragpulse": Entry("workloads.readers.ragpulse", "RAGPulse: prompts of shared passages (folder or .tgz)"),
+    "servegen": Entry("workloads.readers.servegen", "ServeGen client models: generates requests, images too (folder or .tgz)"),
+    "azure": Entry("workloads.readers.azure", "Azure LLM inference traces: lengths and times only (CSV)"),
+    "burstgpt": Entry("workloads.readers.burstgpt", "BurstGPT: lengths, times and failures, both layouts (CSV)"),
+    "token_ids": Entry("workloads.readers.token_ids", "prompts as token ids: prompt_token_ids or input_tok_ids (JSONL)"),
+    "chat_text": Entry("workloads.readers.chat_text", "prompts or chats as text, tokenised by a local tokenizer file (JSONL)"),
+}
+
+GENERATORS: dict[str, Entry] = {}
+
+
+def reader(name: str) -> Any:
+    """The module of a reader.
+
+    Raises:
+        WorkloadError: no reader has this name; the message has the nearest names.
+    """
+    return _module("trace format", READERS, name)
+
+
+def generator(name: str) -> Any:
+    """The module of a generator.
+
+    Raises:
+        WorkloadError: no generator has this name; the message has the nearest names.
+    """
+    return _module("workload kind", GENERATORS, name)
+
+
+def parse_options(model: Any, values: Mapping[str, Any], where: str) -> Any:
+    """`values` as an instance of a pydantic `model`.
+
+    Raises:
+        WorkloadError: one line per fault: ``where.key: what would be right``.
+    """
+    from pydantic import ValidationError
+
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        lines = []
+        for fault in error.errors():
+            path = ".".join(str(part) for part in (where, *fault["loc"]) if part != "")
+            message = fault["msg"].removeprefix("Value error, ")
+            if fault["type"] == "extra_forbidden":
+                known = list(model.model_fields)
+                near = difflib.get_close_matches(str(fault["loc"][-1]), known, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}"
+                message = f"unknown option; {hint}"
+            lines.append(f"{path}: {message}")
+        raise WorkloadError("\n".join(lines)) from None
+
+
+def detect(path: str | Path) -> str:
+    """Name of the reader that knows this file (or folder, or .tgz), by its content.
+
+    Raises:
+        WorkloadError: the file is empty, or no reader knows it.
+        OSError: the file cannot be opened.
+    """
+    from workloads.readers.files import read_head
+
+    head = read_head(path)
+    filename = Path(path).name
+    for name in READERS:
+        if reader(name).sniff(head, filename):
+            return name
+    raise WorkloadError(
+        f"{path}: no known trace format; its first line is {head.splitlines()[0][:80]!r}; "
+        f"name the format ({', '.join(READERS)})"
+    )
+
+
+def read_trace(
+    path: str | Path, log: ReadLog, format: str = "auto", options: Mapping[str, Any] | None = None
+) -> Iterator[RequestSpec]:
+    """The requests of a trace, as a stream in order of arrival.
+
+    Args:
+        path: the file (plain or gzip), folder or .tgz.
+        log: receives what was skipped, changed or odd.
+        format: a name of `READERS`, or ``auto`` to tell it from the content.
+        options: the reader's settings by name; the model `Options` of its module says which.
+
+    Raises:
+        WorkloadError: for a file or option that cannot be used (also while iterating).
+        OSError: the file cannot be read.
+    """
+    name = detect(path) if format == "auto" else format
+    module = reader(name)
+    if format == "auto":
+        log.note(f"{Path(path).name} was recognised as {name}")
+    stream: Iterator[RequestSpec] = module.read(path, parse_options(module.Options, options or {}, name), log)
+    return stream
+
+
+def _module(what: str, table: Mapping[str, Entry], name: str) -> Any:
+    if name not in table:
+        near = difflib.get_close_matches(name, table, n=3)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(table)}"
+        raise WorkloadError(f"unknown {what} {name!r}; {hint}")
+    return importlib.import_module(table[name].module)
