@@ -30,42 +30,40 @@ class LinearTiming(_Strict):
     step_s: Annotated[float, Field(gt=0.0, lt=3600.0, allow_inf_nan=False)] = Field(
         description="seconds that an empty step would take"
     )
-    prefill_token_s: Seconds = Field(0.0, description="seconds per prefill token of the step")
-    decode_request_s: Seconds = Field(0.0, description="seconds per request that decodes in the step")
+    prefill_token_s: Seconds = Field(default=0.0, description="seconds per prefill token of the step")
+    decode_request_s: Seconds = Field(default=0.0, description="seconds per request that decodes in the step")
     context_kilotoken_s: Seconds = Field(
-        0.0, description="seconds per thousand cached tokens that the step's requests read"
+        default=0.0, description="seconds per thousand cached tokens that the step's requests read"
     )
-    encoder_token_s: Seconds = Field(0.0, description="seconds per embedding that the multimodal encoder makes")
+    encoder_token_s: Seconds = Field(default=0.0, description="seconds per embedding that the multimodal encoder makes")
 
 
 class Efficiencies(_Strict):
     """How much of a GPU's figures a real engine reaches, and its fixed costs; the defaults fit no single row."""
 
-    weight_bandwidth: Share = Field(0.80, description="share of memory bandwidth reached when reading weights")
-    kv_bandwidth: Share = Field(0.80, description="share of memory bandwidth reached when reading the KV cache")
-    compute: Share = Field(0.60, description="share of peak matrix throughput reached")
-    attention: Share = Field(0.60, description="share of peak matrix throughput reached by prefill attention")
-    encoder: Share = Field(0.40, description="share of peak matrix throughput reached by the multimodal encoder")
-    layer_s: Seconds = Field(20e-6, description="fixed seconds per layer and step")
-    step_s: Seconds = Field(0.5e-3, description="fixed seconds per step")
-    request_s: Seconds = Field(25e-6, description="seconds per request in the step (sampling, bookkeeping)")
-    allreduce_s: Seconds = Field(12e-6, description="seconds before an all-reduce moves its first byte")
-    link_share: Share = Field(0.67, description="share of the interconnect's bandwidth that all-reduces reach")
+    weight_bandwidth: Share = Field(default=0.80, description="share of memory bandwidth reached when reading weights")
+    kv_bandwidth: Share = Field(default=0.80, description="share of memory bandwidth reached when reading the KV cache")
+    compute: Share = Field(default=0.60, description="share of peak matrix throughput reached")
+    attention: Share = Field(default=0.60, description="share of peak matrix throughput reached by prefill attention")
+    encoder: Share = Field(default=0.40, description="share of peak matrix throughput reached by the image encoder")
+    layer_s: Seconds = Field(default=20e-6, description="fixed seconds per layer and step")
+    step_s: Seconds = Field(default=0.5e-3, description="fixed seconds per step")
+    request_s: Seconds = Field(default=25e-6, description="seconds per request in the step (sampling, bookkeeping)")
+    allreduce_s: Seconds = Field(default=12e-6, description="seconds before an all-reduce moves its first byte")
+    link_share: Share = Field(default=0.67, description="share of the interconnect's bandwidth that all-reduces reach")
 
 
 class RooflineTiming(_Strict):
     """Time from the figures of a model and a GPU; what is left out here is taken from `memory:`."""
 
     kind: Literal["roofline"] = "roofline"
-    model: str | None = Field(None, description="catalog name or path of a config.json (default: memory.model)")
-    gpu: str | None = Field(None, description="catalog name of the GPU (default: memory.gpu)")
+    model: str | None = Field(default=None, description="catalog name or path of a config.json (default: memory.model)")
+    gpu: str | None = Field(default=None, description="catalog name of the GPU (default: memory.gpu)")
     tensor_parallel_size: int | None = Field(
-        None, ge=1, le=1024, description="GPUs that share the model (default: memory.tensor_parallel_size)"
+        default=None, ge=1, le=1024, description="GPUs that share the model (default: memory.tensor_parallel_size)"
     )
-    dtype: str | None = Field(
-        None, description="how weights are stored: bf16, fp8, int4, mxfp4 (default: memory.dtype)"
-    )
-    kv_cache_dtype: str | None = Field(None, description="auto, bfloat16, fp8 … (default: memory.kv_cache_dtype)")
+    dtype: str | None = Field(default=None, description="weights as bf16, fp8, int4, mxfp4 (default: memory.dtype)")
+    kv_cache_dtype: str | None = Field(default=None, description="auto, bfloat16, fp8 (default: memory.kv_cache_dtype)")
     efficiencies: Efficiencies = Field(
         default_factory=lambda: Efficiencies(), description="shares reached and fixed costs"
     )
@@ -77,7 +75,8 @@ class TableTiming(_Strict):
     kind: Literal["table"] = "table"
     path: str = Field(description="CSV with prefill_tokens, decode_requests, context_tokens, seconds")
     extrapolate: Literal["refuse", "clamp"] = Field(
-        "refuse", description="outside the measured points: stop with an error, or use the nearest point and count it"
+        default="refuse",
+        description="outside the measured points: stop with an error, or use the nearest point",
     )
 
 
