@@ -33,16 +33,26 @@ class Entry(NamedTuple):
 # In the order in which content is tried: the first format that knows a file reads it.
 READERS: dict[str, Entry] = {
     "native": Entry("workloads.readers.native", "kvsim's own JSONL: everything a request can say"),
-    "weka": Entry("workloads.readers.weka", "WEKA kv-cache-tester: closed-loop agent sessions (JSONL, one session a line)"),
+    "weka": Entry(
+        "workloads.readers.weka", "WEKA kv-cache-tester: closed-loop agent sessions (JSONL, one session a line)"
+    ),
     "bailian": Entry("workloads.readers.bailian", "Alibaba Bailian (Qwen) traces: chats with parents, blocks of 16"),
     "lmcache": Entry("workloads.readers.lmcache", "LMCache agent traces: Mooncake's form, full blocks only, sessions"),
-    "mooncake": Entry("workloads.readers.mooncake", "Mooncake FAST'25 and its variants: chained hash ids, any hash block size"),
+    "mooncake": Entry(
+        "workloads.readers.mooncake", "Mooncake FAST'25 and its variants: chained hash ids, any hash block size"
+    ),
     "ragpulse": Entry("workloads.readers.ragpulse", "RAGPulse: prompts of shared passages (folder or .tgz)"),
-    "servegen": Entry("workloads.readers.servegen", "ServeGen client models: generates requests, images too (folder or .tgz)"),
+    "servegen": Entry(
+        "workloads.readers.servegen", "ServeGen client models: generates requests, images too (folder or .tgz)"
+    ),
     "azure": Entry("workloads.readers.azure", "Azure LLM inference traces: lengths and times only (CSV)"),
     "burstgpt": Entry("workloads.readers.burstgpt", "BurstGPT: lengths, times and failures, both layouts (CSV)"),
-    "token_ids": Entry("workloads.readers.token_ids", "prompts as token ids: prompt_token_ids or input_tok_ids (JSONL)"),
-    "chat_text": Entry("workloads.readers.chat_text", "prompts or chats as text, tokenised by a local tokenizer file (JSONL)"),
+    "token_ids": Entry(
+        "workloads.readers.token_ids", "prompts as token ids: prompt_token_ids or input_tok_ids (JSONL)"
+    ),
+    "chat_text": Entry(
+        "workloads.readers.chat_text", "prompts or chats as text, tokenised by a local tokenizer file (JSONL)"
+    ),
 }
 
 GENERATORS: dict[str, Entry] = {}

@@ -1,0 +1,148 @@
+"""Reading trace files: plain or gzip by content, folders and .tgz archives; faults named with file and line."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, cast
+
+from workloads.errors import WorkloadError
+
+HEAD_BYTES = 1 << 18
+_GZIP = b"\x1f\x8b"
+
+
+@contextmanager
+def open_bytes(path: str | Path) -> Iterator[IO[bytes]]:
+    """The bytes of a file, decompressed when it begins as gzip does, whatever its name.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    with open(path, "rb") as raw:
+        begins = raw.read(2)
+        raw.seek(0)
+        if begins == _GZIP:
+            with gzip.GzipFile(fileobj=raw) as unpacked:
+                yield cast(IO[bytes], unpacked)
+        else:
+            yield raw
+
+
+def text_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """(line number from 1, text without its line end) of every line, blank ones too.
+
+    Raises:
+        WorkloadError: the file is empty, the gzip data is cut short or damaged, a line is no UTF-8.
+        OSError: the file cannot be read.
+    """
+    with open_bytes(path) as stream:
+        yield from decoded_lines(stream, str(path))
+
+
+def decoded_lines(stream: IO[bytes], name: str) -> Iterator[tuple[int, str]]:
+    """As `text_lines`, of an open binary stream; `name` is for messages."""
+    number = 0
+    buffered = io.BufferedReader(cast(io.RawIOBase, stream), 1 << 18)
+    try:
+        while True:
+            try:
+                line = buffered.readline()
+            except EOFError:
+                raise WorkloadError(
+                    f"{name}:{number + 1}: the gzip data ends early, in or after this line (an incomplete download?); "
+                    "fetch the file again"
+                ) from None
+            except (gzip.BadGzipFile, zlib.error) as error:
+                raise WorkloadError(f"{name}:{number + 1}: damaged gzip data ({error}); fetch the file again") from None
+            if not line:
+                break
+            number += 1
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise WorkloadError(
+                    f"{name}:{number}: not text (byte {line[error.start]:#04x} is no UTF-8); "
+                    "a trace is plain or gzip text in UTF-8"
+                ) from None
+            yield number, text.rstrip("\r\n")
+    finally:
+        buffered.detach()
+    if number == 0:
+        raise WorkloadError(f"{name}: the file is empty; a trace has at least one request")
+
+
+def is_archive(path: str | Path) -> bool:
+    """Whether a path is a folder or a tar archive, plain or compressed.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    if Path(path).is_dir():
+        return True
+    with open_bytes(path) as stream:
+        try:
+            header = stream.read(512)
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            return False
+    return len(header) == 512 and header[257:262] == b"ustar"
+
+
+def archive_members(path: str | Path) -> dict[str, bytes]:
+    """The files of a folder or tar archive by their relative path, in sorted order.
+
+    For archives of some megabytes: they are held in memory, as their members refer to one another.
+
+    Raises:
+        WorkloadError: the archive is cut short or damaged, or holds no file.
+        OSError: it cannot be read.
+    """
+    root = Path(path)
+    if root.is_dir():
+        found = {str(p.relative_to(root)): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
+    else:
+        found = {}
+        try:
+            with tarfile.open(path, "r:*") as archive:
+                for member in archive:
+                    content = archive.extractfile(member) if member.isfile() else None
+                    if content is not None:
+                        found[member.name] = content.read()
+        except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise WorkloadError(f"{path}: the archive is cut short or damaged ({error}); fetch it again") from None
+    if not found:
+        raise WorkloadError(f"{path}: holds no files")
+    return dict(sorted(found.items()))
+
+
+def read_head(path: str | Path) -> str:
+    """What a format is told from: the first non-blank lines of a file, or the members' names of a folder or .tgz.
+
+    The last line may be cut.
+
+    Raises:
+        WorkloadError: the file is empty or no text.
+        OSError: it cannot be read.
+    """
+    if is_archive(path):
+        return "\n".join(archive_members(path))
+    with open_bytes(path) as stream:
+        try:
+            data = stream.read(HEAD_BYTES)
+        except EOFError:
+            raise WorkloadError(
+                f"{path}:1: the gzip data ends early (an incomplete download?); fetch the file again"
+            ) from None
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise WorkloadError(f"{path}:1: damaged gzip data ({error}); fetch the file again") from None
+    if data and b"\0" in data:
+        raise WorkloadError(f"{path}:1: not text; a trace is plain or gzip text in UTF-8")
+    text = data.decode("utf-8-sig", errors="replace").lstrip("\r\n \t")
+    if not text:
+        raise WorkloadError(f"{path}: the file is empty; a trace has at least one request")
+    return text
