@@ -25,7 +25,7 @@ def cross_faults(data: Mapping[str, Any], config: ExperimentConfig | None, place
 
 
 def _group_faults(config: ExperimentConfig, places: Places) -> list[str]:
-    """Groups: a full-attention group that is not first is moved by nobody, and windows need caching rules that exist."""
+    """Full-attention groups of different block sizes cannot share one lookup."""
     faults = []
     groups = config.engine.kv_cache_groups or []
     if len([group for group in groups if group.kind == "full"]) > 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -92,18 +91,26 @@ def fault_lines(
 
 
 def _path_in_data(loc: tuple[int | str, ...], data: Any, kind: str) -> tuple[KeyPath, bool]:
-    """The YAML path of an error (pydantic's own has union tags and validator names in it), and whether the key is unknown."""
+    """The YAML path of an error (pydantic's has union tags in it too), and whether the key is unknown."""
     path: list[str | int] = []
     at = data
     for index, part in enumerate(loc):
-        if (isinstance(at, Mapping) and part in at) or (
-            isinstance(at, list | tuple) and isinstance(part, int) and part < len(at)
-        ):
+        below = _child(at, part)
+        if below is not _MISSING:
             path.append(part)
-            at = at[part]
+            at = below
         elif index == len(loc) - 1 and kind == "missing":
             path.append(part)
     return tuple(path), kind == "extra_forbidden"
+
+
+def _child(at: Any, part: int | str) -> Any:
+    """What stands at `part` of a mapping or list, or `_MISSING`."""
+    if isinstance(at, Mapping):
+        return at.get(part, _MISSING)
+    if isinstance(at, list | tuple) and isinstance(part, int) and part < len(at):
+        return at[part]
+    return _MISSING
 
 
 def _unknown_key(loc: tuple[int | str, ...], model: type[BaseModel], data: Any, prefix: KeyPath) -> str:
@@ -140,10 +147,8 @@ def _tag_of(model: type[BaseModel]) -> Any:
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if typing.get_origin(annotation) is None and isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
-        return []
     return [found for argument in typing.get_args(annotation) for found in _models_in(argument)]
 
 

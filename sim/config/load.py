@@ -137,8 +137,10 @@ def _find_files(data: dict[str, Any], folder: Path) -> None:
     parts = [data.get("workload"), data.get("timing"), data.get("memory")]
     parts += data["workloads"] if isinstance(data.get("workloads"), list) else []
     for part in parts:
+        if not isinstance(part, dict):
+            continue
         for key in ("path", "model"):
-            value = part.get(key) if isinstance(part, dict) else None
+            value = part.get(key)
             if isinstance(value, str) and value and not Path(value).is_absolute() and not Path(value).exists():
                 beside = folder / value
                 if beside.exists():

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-_FACTORS = {"": 1, "b": 1} | {
+_FACTORS: dict[str, int] = {"": 1, "b": 1} | {
     f"{letter}{suffix}": base**power
     for power, letter in enumerate("kmgtp", start=1)
     for suffix, base in (("ib", 1024), ("b", 1000))
@@ -25,7 +25,7 @@ def parse_bytes(text: str) -> int:
     factor = _FACTORS.get(match.group(2).lower()) if match else None
     if match is None or factor is None:
         raise ValueError(f"must be a size such as 40GiB, 10.5GB or a number of bytes, got {text!r}")
-    return round(float(match.group(1)) * factor)
+    return int(float(match.group(1)) * factor + 0.5)
 
 
 def _to_bytes(value: Any) -> Any:
