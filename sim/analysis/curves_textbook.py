@@ -1,0 +1,65 @@
+"""FIFO and LFU as textbooks have them: a cache of single blocks that knows no requests.
+
+Each access looks for its block; one that is missing comes in at once and the policy's victim goes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import numpy as np
+
+from sim.analysis.accesses import Accesses, BoolArray
+
+
+def fifo_hits(accesses: Accesses, capacity: int) -> BoolArray:
+    """Whether each access hits when the block that came in first goes first.  O(accesses).
+
+    The queue is never built: a block that came in as number n is still there while fewer than
+    `capacity` others came in behind it.
+    """
+    missed: list[int] = []
+    came_in = [-capacity] * accesses.num_keys
+    misses = 0
+    for at, key in enumerate(accesses.keys.tolist()):
+        if misses - came_in[key] >= capacity:
+            came_in[key] = misses
+            misses += 1
+            missed.append(at)
+    return _all_but(missed, len(accesses))
+
+
+def lfu_hits(accesses: Accesses, capacity: int) -> BoolArray:
+    """Whether each access hits when the block used least often since it came in goes first, among equals the least
+    recently used one.  O(accesses).
+
+    Blocks of one count stand in one queue, in the order of their last use (Shah, Mitra, Matani 2010).
+    """
+    missed: list[int] = []
+    uses: dict[int, int] = {}
+    queues: list[OrderedDict[int, None]] = [OrderedDict(), OrderedDict()]
+    least = 1
+    for at, key in enumerate(accesses.keys.tolist()):
+        count = uses.get(key, 0)
+        if count:
+            del queues[count][key]
+        else:
+            missed.append(at)
+            if len(uses) >= capacity:
+                while not queues[least]:
+                    least += 1
+                victim, _ = queues[least].popitem(last=False)
+                del uses[victim]
+            least = 1
+        count += 1
+        uses[key] = count
+        if count == len(queues):
+            queues.append(OrderedDict())
+        queues[count][key] = None
+    return _all_but(missed, len(accesses))
+
+
+def _all_but(missed: list[int], size: int) -> BoolArray:
+    hit = np.ones(size, dtype=np.bool_)
+    hit[missed] = False
+    return hit

@@ -1,0 +1,138 @@
+"""Reuse runs and LRU stack depths: the hit rates of LRU at every capacity from one pass.
+
+A *stack* policy with more room holds all that it holds with less, so each access has a *depth*: the
+smallest capacity at which it hits (Mattson, Gecsei, Slutz, Traiger, "Evaluation techniques for
+storage hierarchies", IBM Systems Journal 9(2), 1970).
+
+Keys are chained, so the blocks that request r finds where request p left them are neighbours: a
+*run*.  Blocks of a run move together, and the work is per run, of which a trace has far fewer than
+accesses: O(runs · log requests), and the same depth for a whole run under plain LRU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.analysis.accesses import Accesses, IntArray
+
+
+@dataclass(frozen=True)
+class ReuseRuns:
+    """Blocks ``[low, high)`` of request `request`, last accessed before by request `source` (arrays, one entry a run).
+
+    Sorted by request, then by `low`; within a request `source` never grows, and the runs leave no gap from block 0 on.
+    """
+
+    request: IntArray
+    low: IntArray
+    high: IntArray
+    source: IntArray
+
+
+def reuse_runs(accesses: Accesses) -> ReuseRuns:
+    """Cut the repeated accesses into runs."""
+    repeated = np.flatnonzero(accesses.previous >= 0)
+    request = accesses.request[repeated]
+    source = accesses.request[accesses.previous[repeated]]
+    new = np.ones(len(repeated), dtype=np.bool_)
+    new[1:] = (request[1:] != request[:-1]) | (source[1:] != source[:-1])
+    first = np.flatnonzero(new)
+    length = np.diff(np.append(first, len(repeated)))
+    low = accesses.position[repeated[first]]
+    return ReuseRuns(request[first], low, low + length, source[first])
+
+
+class _Fenwick:
+    """Sums over the end of a row of counters; both operations O(log n) (Fenwick 1994)."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._tree = [0] * (size + 1)
+        self._total = 0
+
+    def add(self, index: int, amount: int) -> None:
+        self._total += amount
+        tree, size = self._tree, self._size
+        index += 1
+        while index <= size:
+            tree[index] += amount
+            index += index & -index
+
+    def after(self, index: int) -> int:
+        """Sum of the counters behind `index`."""
+        tree = self._tree
+        index += 1
+        before = 0
+        while index:
+            before += tree[index]
+            index &= index - 1
+        return self._total - before
+
+
+def lru_depths(accesses: Accesses, runs: ReuseRuns | None = None) -> IntArray:
+    """Depth of each access under plain LRU, the blocks of a request touched front to back; 0 = never seen before.
+
+    An access hits in a cache of C blocks if and only if ``0 < depth <= C``.
+    """
+    runs = runs or reuse_runs(accesses)
+    depth = _run_depths(accesses, runs, tail_first=False)
+    return _spread(accesses, runs, depth, slope=0)
+
+
+def lru_tail_first_depths(accesses: Accesses, runs: ReuseRuns | None = None) -> IntArray:
+    """Depth of each access under the reference's order; 0 = never seen before.
+
+    A request looks its blocks up, takes the rest from the front of the queue, and puts all of them back last to
+    first, so that the head of a chain outlives its tail.  A request larger than the cache leaves its head there.
+    """
+    runs = runs or reuse_runs(accesses)
+    depth = _run_depths(accesses, runs, tail_first=True)
+    return _spread(accesses, runs, depth, slope=1)
+
+
+def _run_depths(accesses: Accesses, runs: ReuseRuns, *, tail_first: bool) -> list[int]:
+    """Depth of the first block of each run.
+
+    Before r's run [low, high) of source p is touched, the blocks last used by p are its blocks from `low` on.
+    Front to back, above block i lie: i blocks of r, those of the requests after p, and p's blocks behind i;
+    the sum does not depend on i.  Tail first, above it lie the requests after p, and p's blocks before i.
+    """
+    requests = accesses.num_requests
+    counts = [0] * requests
+    tree = _Fenwick(requests)
+    sizes = np.diff(accesses.starts).tolist()
+    depths: list[int] = []
+    moves: list[tuple[int, int]] = []
+    at = 0
+    rows = list(zip(runs.request.tolist(), runs.low.tolist(), runs.high.tolist(), runs.source.tolist(), strict=True))
+    for request, size in enumerate(sizes):
+        moves.clear()
+        while at < len(rows) and rows[at][0] == request:
+            _, low, high, source = rows[at]
+            at += 1
+            moved = high - low
+            if tail_first:
+                depths.append(tree.after(source) + 1)
+                moves.append((source, moved))
+            else:
+                depths.append(tree.after(source) + counts[source] + low)
+                counts[source] -= moved
+                tree.add(source, -moved)
+        for source, moved in moves:
+            tree.add(source, -moved)
+        counts[request] = size
+        tree.add(request, size)
+    return depths
+
+
+def _spread(accesses: Accesses, runs: ReuseRuns, depth: list[int], slope: int) -> IntArray:
+    """Depth per access from the depth of each run's first block."""
+    result = np.zeros(len(accesses), dtype=np.int64)
+    length = runs.high - runs.low
+    if len(length):
+        inside = np.arange(int(length.sum())) - np.repeat(np.cumsum(length) - length, length)
+        at = np.repeat(accesses.starts[runs.request] + runs.low, length) + inside
+        result[at] = np.repeat(np.asarray(depth, dtype=np.int64), length) + slope * inside
+    return result
