@@ -1,0 +1,217 @@
+"""Writes the tables of a run column-wise, in row groups, so that memory stays bounded.
+
+While a run goes on, a table is ``<name>.parquet.partial``; it gets its name when it is whole.  A run
+that stops with an error leaves ``<name>.partial.parquet``: every row group up to there, readable.
+One that is killed leaves ``.parquet.partial`` files, which nothing takes for a table.
+
+Row groups are cut at a fixed number of rows, however the rows came, and hold no time of writing, so
+equal rows give equal bytes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sim.recording.schema import TABLES, Column, Kind
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROW_GROUP_ROWS = 65536
+BUFFERED_ROWS = 2048
+_PENDING_GROUPS = 4
+
+Values = Any  # a numpy array, or a sequence with None where a column may be null
+
+
+class Recorder:
+    """The tables of one run, open for appending; a context manager.
+
+    >>> with Recorder(folder, ["steps"]) as recorder:  # doctest: +SKIP
+    ...     recorder.append("steps", {"step": np.arange(3), ...})
+
+    Args:
+        folder: an existing folder.
+        tables: names of the tables to write; rows of others are counted and dropped.
+        row_group_rows: rows of a row group (tests make it small).
+
+    A failed write (a full disk) is raised as `OSError` at the next `append` or at `close`.
+    """
+
+    def __init__(self, folder: Path, tables: Iterable[str], *, row_group_rows: int = ROW_GROUP_ROWS) -> None:
+        self.folder = Path(folder)
+        self.rows = dict.fromkeys(TABLES, 0)
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kvsim-writer")
+        self._writers = {
+            name: TableWriter(self.folder, name, TABLES[name], row_group_rows, self._pool) for name in tables
+        }
+        self._buffers: dict[str, list[tuple[Any, ...]]] = {name: [] for name in TABLES}
+        self.closed = False
+
+    def wants(self, table: str) -> bool:
+        """Whether rows of this table are written; who makes rows may save the work otherwise."""
+        return table in self._writers
+
+    def append(self, table: str, columns: Mapping[str, Values]) -> None:
+        """Append rows, given as one array or list of equal length per column of the schema.
+
+        Raises `ValueError` for a missing, unknown or ragged column.
+        """
+        schema = TABLES[table]
+        names = [column.name for column in schema]
+        if columns.keys() != set(names):
+            missing = sorted(set(names) - columns.keys())
+            unknown = sorted(columns.keys() - set(names))
+            raise ValueError(f"table {table}: columns missing {missing}, unknown {unknown}")
+        lengths = {len(columns[name]) for name in names}
+        if len(lengths) != 1:
+            shown = {name: len(columns[name]) for name in names}
+            raise ValueError(f"table {table}: columns of unequal length {shown}")
+        self._flush_buffer(table)
+        self._append(table, [columns[name] for name in names], lengths.pop())
+
+    def row(self, table: str, values: tuple[Any, ...]) -> None:
+        """Append one row, given as a tuple in the order of the schema.  Cheap: rows are turned over in bulk."""
+        buffer = self._buffers[table]
+        buffer.append(values)
+        if len(buffer) >= BUFFERED_ROWS:
+            self._flush_buffer(table)
+
+    def close(self, *, complete: bool = True) -> None:
+        """Write what is left and close all tables; with `complete` they get their final names.  Idempotent."""
+        if self.closed:
+            return
+        self.closed = True
+        try:
+            for table in TABLES:
+                self._flush_buffer(table)
+            for writer in self._writers.values():
+                writer.close(complete=complete)
+        finally:
+            self._pool.shutdown(wait=True)
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(complete=kind is None)
+
+    def _append(self, table: str, columns: list[Values], count: int) -> None:
+        self.rows[table] += count
+        if table in self._writers and count:
+            self._writers[table].append(columns, count)
+
+    def _flush_buffer(self, table: str) -> None:
+        buffer = self._buffers[table]
+        if buffer:
+            self._buffers[table] = []
+            self._append(table, list(zip(*buffer, strict=True)) if self.wants(table) else [], len(buffer))
+
+
+class TableWriter:
+    """One Parquet file in the making."""
+
+    def __init__(
+        self, folder: Path, name: str, columns: Sequence[Column], row_group_rows: int, pool: ThreadPoolExecutor
+    ) -> None:
+        import pyarrow.parquet as pq
+
+        self.name = name
+        self.columns = columns
+        self.final = folder / f"{name}.parquet"
+        self.partial = folder / f"{name}.parquet.partial"
+        self.salvaged = folder / f"{name}.partial.parquet"
+        self._row_group_rows = row_group_rows
+        self._schema = arrow_schema(columns)
+        self._chunks: list[list[Values]] = []
+        self._buffered = 0
+        self._pool = pool
+        self._pending: deque[Future[None]] = deque()
+        self._writer = pq.ParquetWriter(
+            self.partial,
+            self._schema,
+            compression="snappy",
+            use_dictionary=[column.name for column in columns if column.kind == "string"],
+            column_encoding={c.name: _ENCODINGS[c.kind] for c in columns if c.kind in _ENCODINGS},
+        )
+
+    def append(self, columns: list[Values], count: int) -> None:
+        """Buffer rows and hand every full row group to the writing thread."""
+        start = 0
+        while count - start >= self._row_group_rows - self._buffered:
+            end = start + self._row_group_rows - self._buffered
+            self._chunks.append([values[start:end] for values in columns])
+            self._buffered = self._row_group_rows
+            self._submit()
+            start = end
+        if start < count:
+            self._chunks.append([values[start:] for values in columns] if start else columns)
+            self._buffered += count - start
+
+    def close(self, *, complete: bool) -> None:
+        """Write the last row group and the footer, then give the file its final name (or the name of a partial one)."""
+        failed = True
+        try:
+            if self._buffered:
+                self._submit()
+            while self._pending:
+                self._pending.popleft().result()
+            failed = False
+        finally:
+            self._writer.close()
+            self.partial.replace(self.final if complete and not failed else self.salvaged)
+
+    def _submit(self) -> None:
+        chunks, self._chunks, self._buffered = self._chunks, [], 0
+        while len(self._pending) >= _PENDING_GROUPS or (self._pending and self._pending[0].done()):
+            self._pending.popleft().result()
+        self._pending.append(self._pool.submit(self._write, chunks))
+
+    def _write(self, chunks: list[list[Values]]) -> None:
+        import pyarrow as pa
+
+        arrays = [
+            _arrow_array([chunk[index] for chunk in chunks], column, self._schema.field(index).type)
+            for index, column in enumerate(self.columns)
+        ]
+        table = pa.Table.from_arrays(arrays, schema=self._schema)
+        self._writer.write_table(table, row_group_size=max(len(table), 1))
+
+
+_ENCODINGS: dict[Kind, str] = {"int64": "DELTA_BINARY_PACKED", "float64": "BYTE_STREAM_SPLIT", "uint64": "PLAIN"}
+
+
+def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
+    """The Parquet schema, with unit and meaning of each column in its metadata."""
+    import pyarrow as pa
+
+    kinds = {"int64": pa.int64(), "uint64": pa.uint64(), "float64": pa.float64(), "string": pa.string()}
+    return pa.schema(
+        [
+            pa.field(c.name, kinds[c.kind], nullable=c.nullable, metadata={"unit": c.unit, "meaning": c.meaning})
+            for c in columns
+        ]
+    )
+
+
+def _arrow_array(parts: list[Values], column: Column, kind: pa.DataType) -> pa.Array:
+    """The parts of one column joined.  NaN in a column that may be null is a null."""
+    import pyarrow as pa
+
+    if column.kind == "string":
+        joined: list[Any] = [value for part in parts for value in part]
+        return pa.array(joined, type=kind)
+    if column.nullable:
+        dtype = np.float64 if column.kind == "float64" else object
+        flat = np.concatenate([np.asarray(part, dtype=dtype) for part in parts])
+        return pa.array(flat, type=kind, from_pandas=True)
+    return pa.array(np.concatenate([np.asarray(part, dtype=column.kind) for part in parts]), type=kind)
