@@ -63,7 +63,7 @@ def draw_spread(data: Spread, ax: Axes, places: list[int]) -> None:
     ax.set_xlim(data.edges[0], data.edges[-1])
     duration_axis(ax)
     ax.set_ylim(0, max(1e-9, 100 * float(base.max())))
-    headroom(ax, 0.34 if len(data.parts) > 1 else 0.2)
+    headroom(ax, 0.4 if len(data.parts) > 1 else 0.22)
     mark_quantiles(ax, data)
     if data.zeros:
         ax.text(
@@ -74,21 +74,25 @@ def draw_spread(data: Spread, ax: Axes, places: list[int]) -> None:
 
 
 def mark_quantiles(ax: Axes, data: Spread) -> None:
-    """Thin lines at the median and the 99 % point, named above."""
+    """Thin lines at the median and the 99 % point, named above, one under the other."""
     low, high = ax.get_xlim()
-    top = 0.84 if len(data.parts) > 1 else 0.96
-    for value, name in ((data.quantiles[0], "median"), (data.quantiles[2], "p99")):
+    top = 0.86 if len(data.parts) > 1 else 0.97
+    marks = [("median", data.quantiles[0]), ("p99", data.quantiles[2])]
+    if marks[0][1] == marks[1][1]:
+        marks = [("median and p99", marks[0][1])]
+    for row, (name, value) in enumerate(marks):
         if not low <= value <= high:
             continue
-        place = np.log(value / low) / np.log(high / low)
-        ax.axvline(value, ymax=top - 0.01, color=ink(), linewidth=1, linestyle=(0, (3, 2)))
+        height = top - 0.075 * row
+        left = bool(np.log(value / low) > 0.55 * np.log(high / low))
+        ax.axvline(value, ymax=height, color=ink(), linewidth=1, linestyle=(0, (3, 2)))
         ax.annotate(
             f"{name} {duration(value)}",
-            (value, top),
+            (value, height),
             xycoords=("data", "axes fraction"),
-            xytext=(-3 if place > 0.55 or (name == "median" and place > 0.3) else 3, 0),
+            xytext=(-3 if left else 3, 0),
             textcoords="offset points",
-            ha="right" if place > 0.55 or (name == "median" and place > 0.3) else "left",
+            ha="right" if left else "left",
             va="top",
             fontsize=8.5,
             color=ink(),

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from sim.report.binning import Floats, TimeAxis, extremes_per_bin, ratio, sum_per_bin, time_average, time_axis
 from sim.report.picture import NothingToShow, Picture, headroom, legend
 from sim.report.style import BLUE, GREEN, GREY, ORANGE, RED, TEAL, color, ink
-from sim.report.wording import duration, number, percent, plural
+from sim.report.wording import duration, number, percent, plural, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -314,6 +314,7 @@ def draw_work(data: Work, ax: Axes) -> None:
     both = np.concatenate([data.prefill, data.decode])
     if both.max() > 0:
         ax.set_yscale("log")
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
         low, high = ax.get_ylim()
         ax.set_ylim(low, high * (high / low) ** 0.2)
     ax.set_title("Tokens computed over time [tokens/s]")
