@@ -171,9 +171,7 @@ def _moe(text: Mapping[str, Any], where: str) -> dict[str, Any] | None:
     shared = text.get("n_shared_experts") or round((text.get("shared_expert_intermediate_size") or 0) / size)
     return {
         "num_experts": experts,
-        "experts_per_token": _need(text, ("num_experts_per_tok",), "a mixture of experts", where)[
-            "num_experts_per_tok"
-        ],
+        "experts_per_token": active,
         "intermediate_size": size,
         "shared_experts": shared,
         "dense_layers_first": text.get("first_k_dense_replace", 0),
