@@ -23,7 +23,6 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
-from pydantic_core.core_schema import ValidationInfo
 
 from workloads.oneof import OneOf, Strict, fault
 
@@ -212,13 +211,13 @@ class Empirical(Shape):
     _steps: FloatArray = PrivateAttr()
 
     @model_validator(mode="after")
-    def _load(self, info: ValidationInfo) -> Self:
+    def _load(self) -> Self:
         if (self.values is None) == (self.file is None):
             raise fault("needs either values or file")
         if self.file is not None:
             if self.weights is not None:
                 raise fault("weights of a file stand in the file, as value,weight")
-            values, weights = read_weighted(resolve_path(self.file, info))
+            values, weights = read_weighted(self.file)
         else:
             values = list(self.values or ())
             weights = [1.0] * len(values) if self.weights is None else list(self.weights)
@@ -356,12 +355,6 @@ def read_weighted(path: str) -> tuple[list[float], list[float]]:
         values.append(row[0])
         weights.append(row[1] if len(row) == 2 else 1.0)
     return values, weights
-
-
-def resolve_path(path: str, info: ValidationInfo) -> str:
-    """`path`, relative to the folder that the validation context names as ``folder``, if any."""
-    folder = (info.context or {}).get("folder")
-    return str(Path(folder) / path) if folder else path
 
 
 def _endless(batch: Any) -> Iterator[Any]:

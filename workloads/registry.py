@@ -33,29 +33,24 @@ class Entry(NamedTuple):
 # In the order in which content is tried: the first format that knows a file reads it.
 READERS: dict[str, Entry] = {
     "native": Entry("workloads.readers.native", "kvsim's own JSONL: everything a request can say"),
-    "weka": Entry(
-        "workloads.readers.weka", "WEKA kv-cache-tester: closed-loop agent sessions (JSONL, one session a line)"
-    ),
-    "bailian": Entry("workloads.readers.bailian", "Alibaba Bailian (Qwen) traces: chats with parents, blocks of 16"),
-    "lmcache": Entry("workloads.readers.lmcache", "LMCache agent traces: Mooncake's form, full blocks only, sessions"),
-    "mooncake": Entry(
-        "workloads.readers.mooncake", "Mooncake FAST'25 and its variants: chained hash ids, any hash block size"
-    ),
+    "weka": Entry("workloads.readers.weka", "WEKA kv-cache-tester: closed-loop agent sessions, one a line (JSONL)"),
+    "bailian": Entry("workloads.readers.bailian", "Alibaba Bailian (Qwen): chats with parents, blocks of 16 (JSONL)"),
+    "lmcache": Entry("workloads.readers.lmcache", "LMCache agent traces: Mooncake's form, full blocks only (JSONL)"),
+    "mooncake": Entry("workloads.readers.mooncake", "Mooncake FAST'25 and variants: chained hash ids (JSONL)"),
     "ragpulse": Entry("workloads.readers.ragpulse", "RAGPulse: prompts of shared passages (folder or .tgz)"),
-    "servegen": Entry(
-        "workloads.readers.servegen", "ServeGen client models: generates requests, images too (folder or .tgz)"
-    ),
+    "servegen": Entry("workloads.readers.servegen", "ServeGen client models, images too; generates (folder or .tgz)"),
     "azure": Entry("workloads.readers.azure", "Azure LLM inference traces: lengths and times only (CSV)"),
     "burstgpt": Entry("workloads.readers.burstgpt", "BurstGPT: lengths, times and failures, both layouts (CSV)"),
-    "token_ids": Entry(
-        "workloads.readers.token_ids", "prompts as token ids: prompt_token_ids or input_tok_ids (JSONL)"
-    ),
-    "chat_text": Entry(
-        "workloads.readers.chat_text", "prompts or chats as text, tokenised by a local tokenizer file (JSONL)"
-    ),
+    "token_ids": Entry("workloads.readers.token_ids", "prompts as token ids: prompt_token_ids, input_tok_ids (JSONL)"),
+    "chat_text": Entry("workloads.readers.chat_text", "text prompts and chats, tokenised by a local file (JSONL)"),
 }
 
-GENERATORS: dict[str, Entry] = {}
+GENERATORS: dict[str, Entry] = {
+    "shared_prefix": Entry(
+        "workloads.generators.shared_prefix", "system prompts with Zipf popularity, each followed by a text of its own"
+    ),
+    "multimodal": Entry("workloads.generators.multimodal", "questions about images from a pool with Zipf popularity"),
+}
 
 
 def reader(name: str) -> Any:
@@ -121,7 +116,11 @@ def detect(path: str | Path) -> str:
 
 
 def read_trace(
-    path: str | Path, log: ReadLog, format: str = "auto", options: Mapping[str, Any] | None = None
+    path: str | Path,
+    log: ReadLog,
+    format: str = "auto",
+    options: Mapping[str, Any] | None = None,
+    seed: int | None = None,
 ) -> Iterator[RequestSpec]:
     """The requests of a trace, as a stream in order of arrival.
 
@@ -130,6 +129,7 @@ def read_trace(
         log: receives what was skipped, changed or odd.
         format: a name of `READERS`, or ``auto`` to tell it from the content.
         options: the reader's settings by name; the model `Options` of its module says which.
+        seed: for formats that are models rather than requests (ServeGen), unless `options` has one.
 
     Raises:
         WorkloadError: for a file or option that cannot be used (also while iterating).
@@ -139,7 +139,10 @@ def read_trace(
     module = reader(name)
     if format == "auto":
         log.note(f"{Path(path).name} was recognised as {name}")
-    stream: Iterator[RequestSpec] = module.read(path, parse_options(module.Options, options or {}, name), log)
+    given = dict(options or {})
+    if seed is not None and "seed" in module.Options.model_fields:
+        given.setdefault("seed", seed)
+    stream: Iterator[RequestSpec] = module.read(path, parse_options(module.Options, given, name), log)
     return stream
 
 
