@@ -1,0 +1,105 @@
+"""The encoder cache: embeddings of multimodal items, shared by identifier."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from sim.core.request import Request
+from sim.errors import InvariantError
+
+
+class EncoderCacheManager:
+    """Embeddings in GPU memory, `cache_size` of them in all.
+
+    An entry is held by the requests that still need it.  One that nobody holds stays until its space
+    is needed; then the one released first goes first.
+    """
+
+    def __init__(self, cache_size: int) -> None:
+        self.cache_size = cache_size
+        self.num_free_slots = cache_size  # not occupied at all
+        self.num_freeable_slots = cache_size  # not occupied, or occupied by what nobody holds
+        self.holders: dict[str, set[str]] = {}
+        self.freeable: OrderedDict[str, int] = OrderedDict()
+        self._lengths: dict[str, int] = {}
+
+    def check_and_update_cache(self, request: Request, index: int) -> bool:
+        """Whether item `index` is cached; if so the request holds it from now on."""
+        identifier = request.mm_hashes[index]
+        if identifier not in self.holders:
+            return False
+        if not self.holders[identifier]:
+            self.num_freeable_slots -= self.freeable.pop(identifier)
+        self.holders[identifier].add(request.request_id)
+        return True
+
+    def can_allocate(self, request: Request, index: int, budget: int, num_scheduled: int) -> bool:
+        """Make room for item `index`, if `budget` embeddings allow it.
+
+        Args:
+            request: the request.
+            index: the item.
+            budget: embeddings that may still be computed in this step.
+            num_scheduled: embeddings promised to the same request in this step, not in the cache yet.
+
+        Returns:
+            Whether it fits.  Entries that nobody holds may have been dropped for it.
+        """
+        length = request.mm_positions[index].length
+        if length > budget:
+            return False
+        length += num_scheduled
+        if length > self.num_free_slots:
+            if length > self.num_freeable_slots:
+                return False
+            while length > self.num_free_slots:
+                identifier, size = self.freeable.popitem(last=False)
+                del self.holders[identifier]
+                del self._lengths[identifier]
+                self.num_free_slots += size
+        return True
+
+    def allocate(self, request: Request, index: int) -> None:
+        """Put item `index` in, held by the request; `can_allocate` made the room."""
+        identifier = request.mm_hashes[index]
+        length = request.mm_positions[index].length
+        self.holders.setdefault(identifier, set()).add(request.request_id)
+        self._lengths[identifier] = length
+        self.num_free_slots -= length
+        self.num_freeable_slots -= length
+
+    def get_cached_input_ids(self, request: Request) -> list[int]:
+        """Indexes of the request's items that are in the cache."""
+        return [index for index, identifier in enumerate(request.mm_hashes) if identifier in self.holders]
+
+    def free_encoder_input(self, request: Request, index: int) -> None:
+        """The request needs item `index` no longer."""
+        identifier = request.mm_hashes[index]
+        holders = self.holders.get(identifier)
+        if not holders:
+            return
+        holders.discard(request.request_id)
+        if not holders:
+            length = self._lengths[identifier]
+            self.freeable[identifier] = length
+            self.num_freeable_slots += length
+
+    def free(self, request: Request) -> None:
+        """The request needs none of its items any longer."""
+        for index in self.get_cached_input_ids(request):
+            self.free_encoder_input(request, index)
+
+    def check(self) -> None:
+        """Raise `InvariantError` unless slots, entries and holders agree."""
+        used = sum(self._lengths.values())
+        freeable = sum(self.freeable.values())
+        if set(self._lengths) != set(self.holders):
+            raise InvariantError(f"encoder cache: lengths and entries differ: {set(self._lengths) ^ set(self.holders)}")
+        if {identifier for identifier, holders in self.holders.items() if not holders} != set(self.freeable):
+            raise InvariantError("encoder cache: what nobody holds and what may be dropped differ")
+        if self.num_free_slots != self.cache_size - used or self.num_free_slots < 0:
+            raise InvariantError(f"encoder cache: {self.num_free_slots} free + {used} used != {self.cache_size}")
+        if self.num_freeable_slots != self.num_free_slots + freeable:
+            raise InvariantError(
+                f"encoder cache: freeable {self.num_freeable_slots} != free {self.num_free_slots} + released {freeable}"
+            )
