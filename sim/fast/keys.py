@@ -1,0 +1,147 @@
+"""Keys of blocks as dense integers, so that a request's keys are a few ranges.
+
+A content fingerprint (or a real hash) of a block identifies the whole prefix that ends there.  The
+first request with some content gets a range of new keys, one per full block; a later request
+shares the ranges as far as its fingerprints agree and gets a new range from where it leaves them.
+Finding that point costs one comparison per range, and a search inside the last one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from sim.fast.request import FastRequest
+
+U64Array = npt.NDArray[np.uint64]
+I32Array = npt.NDArray[np.int32]
+
+
+class Span(NamedTuple):
+    """Blocks ``first … first + length - 1`` of a request have the keys ``base … base + length - 1``."""
+
+    first: int
+    base: int
+    length: int
+
+
+class _Run:
+    """A range of keys, made by the request `owner` (None once that one has ended)."""
+
+    __slots__ = ("base", "length", "owner")
+
+    def __init__(self, base: int, length: int, owner: FastRequest | None) -> None:
+        self.base = base
+        self.length = length
+        self.owner = owner
+
+
+class KeyTable:
+    """All keys seen, and for each the block that was first given it among those still cached.
+
+    Attributes:
+        size: number of keys.
+        fingerprints: uint64, of each key.
+        depth: int32, position of the key's block in its chain (0 = first block of a prompt).
+        first_block: int32, the block that a lookup finds, -1 for none.
+        others: further blocks with the same key in the order in which they got it (rare).
+    """
+
+    def __init__(self, capacity: int = 1 << 14) -> None:
+        self.size = 0
+        self.fingerprints: U64Array = np.empty(capacity, dtype=np.uint64)
+        self.depth: I32Array = np.empty(capacity, dtype=np.int32)
+        self.first_block: I32Array = np.full(capacity, -1, dtype=np.int32)
+        self.first_block_at = memoryview(self.first_block)
+        self.others: dict[int, list[int]] = {}
+        self._runs: dict[int, _Run] = {}
+
+    def intern(self, fingerprints: U64Array, request: FastRequest) -> list[Span]:
+        """Keys of a request's full blocks, prompt and answer, as ranges in order.
+
+        Marks as `eager` the requests whose answers another one quotes while they are running: the
+        scheduler then may not put off giving keys to the blocks of their answers.
+        """
+        spans: list[Span] = []
+        at, blocks = 0, len(fingerprints)
+        runs, known = self._runs, self.fingerprints
+        while at < blocks:
+            head = int(fingerprints[at])
+            run = runs.get(head)
+            if run is None:
+                run = _Run(self._add(fingerprints[at:], at), blocks - at, request)
+                runs[head] = run
+                request.run = run
+                spans.append(Span(at, run.base, run.length))
+                break
+            length = min(run.length, blocks - at)
+            base = run.base
+            if known[base + length - 1] != fingerprints[at + length - 1]:
+                length = int((known[base : base + length] != fingerprints[at : at + length]).argmax())
+            spans.append(Span(at, base, length))
+            at += length
+            if run.owner is not None and at > run.owner.prompt_blocks:
+                run.owner.eager = True
+            if at > request.prompt_blocks:
+                request.eager = True
+        return spans
+
+    def _add(self, fingerprints: U64Array, depth: int) -> int:
+        """Make new keys; the first one is returned."""
+        base = self.size
+        end = base + len(fingerprints)
+        if end > len(self.depth):
+            self._grow(end)
+        self.fingerprints[base:end] = fingerprints
+        self.depth[base:end] = np.arange(depth, depth + len(fingerprints), dtype=np.int32)
+        self.size = end
+        return base
+
+    def _grow(self, needed: int) -> None:
+        capacity = max(needed, len(self.depth) * 3 // 2)
+        grown = np.empty(capacity, dtype=np.uint64)
+        grown[: self.size] = self.fingerprints[: self.size]
+        self.fingerprints = grown
+        depth = np.empty(capacity, dtype=np.int32)
+        depth[: self.size] = self.depth[: self.size]
+        self.depth = depth
+        first_block = np.full(capacity, -1, dtype=np.int32)
+        first_block[: self.size] = self.first_block[: self.size]
+        self.first_block = first_block
+        self.first_block_at = memoryview(first_block)
+
+    def insert(self, base: int, blocks: I32Array) -> None:
+        """Give the keys from `base` on to `blocks`, one each."""
+        found = self.first_block[base : base + len(blocks)]
+        if int(found.max()) < 0:
+            found[:] = blocks
+            return
+        for offset, block in enumerate(blocks.tolist()):
+            if found[offset] < 0:
+                found[offset] = block
+            else:
+                self.others.setdefault(base + offset, []).append(block)
+
+    def remove(self, keys: npt.NDArray[np.int64], blocks: I32Array) -> None:
+        """Take each key from its block."""
+        if self.others and any(key in self.others for key in keys.tolist()):
+            for key, block in zip(keys.tolist(), blocks.tolist(), strict=True):
+                self.remove_one(key, block)
+        else:
+            self.first_block[keys] = -1
+
+    def remove_one(self, key: int, block: int) -> None:
+        """Take `key` from `block`; the next block with the same key becomes the one that is found."""
+        others = self.others.get(key) if self.others else None
+        if others is None:
+            self.first_block_at[key] = -1
+            return
+        if self.first_block_at[key] == block:
+            self.first_block_at[key] = others.pop(0)
+        else:
+            others.remove(block)
+        if not others:
+            del self.others[key]

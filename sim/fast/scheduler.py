@@ -1,0 +1,403 @@
+"""One step, literally by the rules: what the calendar falls back to when something irregular happens.
+
+It holds the state that both share: the running requests in order, the waiting queue, the pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from sim.fast.batch import FastBatch
+from sim.fast.config import FastConfig
+from sim.fast.encoder import FastEncoderCache
+from sim.fast.keys import KeyTable, U64Array
+from sim.fast.pool import EvictionLog, FastPool, I32Array, KeyEvents, time_bits
+from sim.fast.request import ABORTED, FINISHED, PREEMPTED, RUNNING, WAITING, FastRequest
+from sim.fast.waiting import FirstComeQueue, PriorityQueue, WaitingQueue
+
+_NO_BLOCKS = np.empty(0, dtype=np.int32)
+
+
+class FastScheduler:
+    """Requests, queues and blocks of one engine.
+
+    Attributes:
+        running: in order of admission.
+        waiting: the queue of those that are not running.
+        blocked: the waiting requests cannot start until a block is released or given a key, a request
+            arrives, or one ends; only `admit` sets it.
+    """
+
+    def __init__(
+        self, config: FastConfig, log: EvictionLog | None = None, events: KeyEvents | None = None
+    ) -> None:
+        self.config = config
+        self.keys = KeyTable()
+        self.pool = FastPool(config.num_gpu_blocks, self.keys, log, events)
+        self.encoder = FastEncoderCache(config.encoder_space)
+        self.by_priority = config.scheduling_policy == "priority"
+        self.waiting: WaitingQueue = PriorityQueue() if self.by_priority else FirstComeQueue()
+        self.running: list[FastRequest] = []
+        self.blocked = False
+        self.admissions = 0
+        self.now_s = 0.0
+
+    def set_time(self, now_s: float) -> None:
+        """Everything from here on happens at this time."""
+        self.now_s = now_s
+        self.pool.now_bits = time_bits(now_s)
+
+    def add(self, request: FastRequest, fingerprints: U64Array) -> None:
+        """A request arrives, with the fingerprints of its full blocks, prompt and answer."""
+        if self.config.enable_prefix_caching:
+            request.keyed_blocks = len(fingerprints)
+            request.spans = self.keys.intern(fingerprints, request)
+        self.waiting.add(request)
+        self.blocked = False
+
+    # ---- one step ---------------------------------------------------------------------------
+
+    def schedule(self, now_s: float) -> FastBatch:
+        """Decide one batch; every running request's counters must be up to date."""
+        self.set_time(now_s)
+        batch = FastBatch(self.config.max_num_batched_tokens, self.config.encoder_budget)
+        self._schedule_running(batch)
+        if not batch.preempted:
+            self.admit(batch)
+        self._advance(batch)
+        return batch
+
+    def _schedule_running(self, batch: FastBatch) -> None:
+        running = self.running
+        position = 0
+        while position < len(running) and batch.budget > 0:
+            request = running[position]
+            position += 1
+            if self._ends_in_flight(request):
+                continue
+            tokens = self._chunk(request, request.known + request.placeholders - request.computed, batch.budget)
+            items: list[int] = []
+            if request.items and tokens:
+                tokens, items = self._encode(request, request.computed, tokens, batch)
+            if tokens == 0:
+                continue
+            before = request.blocks
+            while not self._extend(request, tokens):
+                victim = max(running, key=_rank) if self.by_priority else running[-1]
+                running.remove(victim)
+                if batch.withdraw(victim):
+                    position -= 1
+                self._preempt(victim, batch)
+                if victim is request:
+                    break
+            if request.status == PREEMPTED:
+                if self.by_priority:
+                    position -= 1
+                    continue
+                break
+            batch.add(request, tokens, before)
+            if items:
+                self._take_embeddings(request, items, batch)
+
+    def admit(self, batch: FastBatch) -> None:
+        """Start waiting requests as far as budget, seats and memory go."""
+        config, waiting, running = self.config, self.waiting, self.running
+        loras = {r.lora.id for r in running if r.lora is not None} if config.max_loras else set()
+        passed_over: list[FastRequest] = []
+        while waiting and batch.budget > 0:
+            if len(running) >= config.max_num_seqs:
+                break
+            request = waiting.peek()
+            lora = request.lora
+            if request.stale or (
+                config.max_loras and lora is not None and lora.id not in loras and len(loras) >= config.max_loras
+            ):
+                passed_over.append(waiting.pop())
+                continue
+            hits = self.lookup(request)
+            computed = len(hits) * config.block_size
+            tokens = request.known - computed
+            threshold = config.long_prefill_token_threshold
+            if 0 < threshold < tokens and len(running) + len(waiting) > 1:
+                tokens = threshold
+            if tokens > batch.budget and not config.enable_chunked_prefill:
+                self.blocked = batch.tokens == batch.decodes
+                break
+            tokens = min(tokens, batch.budget)
+            items: list[int] = []
+            if request.items:
+                tokens, items = self._encode(request, computed, tokens, batch)
+                if tokens == 0:
+                    passed_over.append(waiting.pop())
+                    continue
+            if not self._start(request, hits, tokens):
+                self.encoder.release_all(request.index, request.items)
+                self.blocked = not request.items
+                break
+            waiting.pop()
+            request.seq = self.admissions
+            self.admissions += 1
+            running.append(request)
+            if lora is not None:
+                loras.add(lora.id)
+            if config.enable_prefix_caching:
+                batch.query(request, computed)
+            if request.cached_tokens < 0:
+                request.cached_tokens = computed
+                request.first_scheduled_s = self.now_s
+            if self.pool.phantom and computed:
+                request.phantom_tokens += config.block_size * len(self.pool.phantom.intersection(hits.tolist()))
+            request.status = RUNNING
+            request.computed = computed
+            batch.add(request, tokens, 0)
+            if items:
+                self._take_embeddings(request, items, batch)
+        if passed_over:
+            self.blocked = not waiting and not any(request.stale or request.items for request in passed_over)
+            waiting.give_back(passed_over)
+
+    def _chunk(self, request: FastRequest, tokens: int, budget: int) -> int:
+        """How many of `tokens` a running request may compute."""
+        threshold = self.config.long_prefill_token_threshold
+        if 0 < threshold < tokens and len(self.running) + len(self.waiting) > 1:
+            tokens = threshold
+        return min(tokens, budget, self.config.max_model_len - 1 - request.computed)
+
+    def _advance(self, batch: FastBatch) -> None:
+        """The batch is on its way: its tokens count as computed."""
+        asynchronous = self.config.async_scheduling
+        for entry in batch.entries:
+            request = entry.request
+            entry.computed_before = request.computed
+            request.recomputed += max(0, min(request.computed + entry.tokens, request.done) - request.computed)
+            request.computed += entry.tokens
+            entry.samples = request.computed >= request.known + request.placeholders
+            if asynchronous:
+                request.in_flight += entry.tokens
+                if entry.samples:
+                    request.placeholders += 1
+
+    # ---- blocks -----------------------------------------------------------------------------
+
+    def lookup(self, request: FastRequest) -> I32Array:
+        """The cached blocks of the longest prefix, at least one token short of what the request knows."""
+        most = min((request.known - 1) // self.config.block_size, request.keyed_blocks)
+        first_block = self.keys.first_block
+        found: list[I32Array] = []
+        for first, base, length in request.spans:
+            if first >= most:
+                break
+            part = first_block[base : base + min(length, most - first)]
+            if part[0] < 0:
+                break
+            if int(part.min()) < 0:
+                found.append(part[: int((part < 0).argmax())])
+                break
+            found.append(part)
+        if not found:
+            return _NO_BLOCKS
+        return found[0].copy() if len(found) == 1 else np.concatenate(found)
+
+    def _start(self, request: FastRequest, hits: I32Array, tokens: int) -> bool:
+        """Give a waiting request its hit blocks and new ones for `tokens` tokens; False: nothing changed."""
+        config, pool = self.config, self.pool
+        size, hit = config.block_size, len(hits)
+        total = min(hit * size + tokens, config.max_model_len)
+        free = pool.free.count
+        if self.running:
+            free -= config.watermark_blocks
+        woken = pool.unused(hits) if hit else 0
+        if config.scheduler_reserve_full_isl:
+            whole = -(-min(request.known, config.max_model_len) // size)
+            if max(whole - hit, 0) + woken > free:
+                return False
+        new = -(-total // size) - hit
+        if new + woken > free:
+            return False
+        if hit:
+            pool.touch(hits)
+            request.table[:hit] = hits
+        pool.index = request.index
+        if new:
+            request.table[hit : hit + new] = pool.take(new)
+        request.blocks = hit + new
+        request.cached = hit
+        self.give_keys(request, min(total, request.known))
+        return True
+
+    def _extend(self, request: FastRequest, tokens: int) -> bool:
+        """Give a running request the blocks for `tokens` more tokens; False: nothing changed."""
+        size = self.config.block_size
+        total = min(request.computed + tokens, self.config.max_model_len)
+        new = -(-total // size) - request.blocks
+        if new > 0:
+            if new > self.pool.free.count:
+                return False
+            self.pool.index = request.index
+            request.table[request.blocks : request.blocks + new] = self.pool.take(new)
+            request.blocks += new
+        self.give_keys(request, min(total, request.known))
+        return True
+
+    def give_keys(self, request: FastRequest, tokens: int) -> None:
+        """The blocks that are full with the first `tokens` tokens get their keys, if they have none yet."""
+        full = min(tokens // self.config.block_size, request.keyed_blocks)
+        start = request.cached
+        if full <= start:
+            return
+        pool = self.pool
+        for first, base, length in request.spans:
+            low, high = max(first, start), min(first + length, full)
+            if low < high:
+                pool.give_keys(base + low - first, request.table[low:high])
+        if pool.events is not None:
+            keys = self.keys_of(request, max(start - 1, 0), full)
+            pool.events.stored(keys[1:] if start else keys, keys[0] if start else None)
+        request.cached = full
+        self.blocked = False
+
+    @staticmethod
+    def keys_of(request: FastRequest, start: int, end: int) -> list[int]:
+        """Keys of blocks ``start … end - 1`` of a request."""
+        keys: list[int] = []
+        for first, base, length in request.spans:
+            keys.extend(range(base + max(start - first, 0), base + min(end - first, length)))
+        return keys
+
+    def release(self, request: FastRequest) -> None:
+        """All blocks and embeddings of a request are let go."""
+        if request.blocks:
+            self.pool.release(request.table[: request.blocks], request.cached)
+            self.blocked = False
+        request.blocks = request.cached = 0
+        if request.items:
+            self.encoder.release_all(request.index, request.items)
+
+    def _preempt(self, request: FastRequest, batch: FastBatch) -> None:
+        computed = request.computed // self.config.block_size
+        if request.cached > computed and batch.withdrawn is request:
+            self.pool.phantom.update(request.table[computed : request.cached].tolist())
+        self.release(request)
+        request.done = max(request.done, request.computed)
+        request.stale = request.in_flight
+        request.computed = request.placeholders = 0
+        request.preemptions += 1
+        request.status = PREEMPTED
+        self.waiting.add_front(request)
+        batch.preempted.append(request)
+
+    # ---- multimodal items ---------------------------------------------------------------------
+
+    def _encode(self, request: FastRequest, computed: int, tokens: int, batch: FastBatch) -> tuple[int, list[int]]:
+        """Cut a chunk where an item cannot be encoded now; which items to take in (one of equal ones is encoded)."""
+        encoder, budget, planned = self.encoder, batch.encoder_budget, 0
+        chosen: list[int] = []
+        identifiers: set[str] = set()
+        for number, item in enumerate(request.items):
+            if item.offset >= computed + tokens:
+                break
+            end = item.offset + item.length
+            if end <= computed:
+                continue
+            if self.config.disable_chunked_mm_input and computed < item.offset and computed + tokens < end:
+                tokens = item.offset - computed
+                break
+            if item.identifier in identifiers:
+                chosen.append(number)
+                continue
+            if encoder.hit(request.index, number, item):
+                continue
+            if not encoder.can_allocate(item, budget, planned):
+                tokens = max(item.offset - computed, 0)
+                break
+            planned += item.length
+            budget -= item.length
+            chosen.append(number)
+            identifiers.add(item.identifier)
+        return tokens, chosen
+
+    def _take_embeddings(self, request: FastRequest, items: list[int], batch: FastBatch) -> None:
+        encoded = []
+        for number in items:
+            item = request.items[number]
+            if self.encoder.hit(request.index, number, item):  # the same item again within the chunk
+                continue
+            self.encoder.allocate(request.index, number, item)
+            batch.encoder_budget -= item.length
+            batch.encoder_tokens += item.length
+            encoded.append(number)
+        batch.encoder_inputs[request] = encoded
+
+    # ---- end of a step ------------------------------------------------------------------------
+
+    def apply(self, batch: FastBatch, now_s: float) -> list[FastRequest]:
+        """The batch has run: samples become known.  Returns the requests that ended, in scheduling order."""
+        self.set_time(now_s)
+        ended: list[FastRequest] = []
+        for entry in batch.entries:
+            request = entry.request
+            if self.config.async_scheduling:
+                request.in_flight -= entry.tokens
+            if request.status >= FINISHED:
+                continue
+            stale = request.stale > 0
+            if stale:
+                request.stale -= entry.tokens
+            if request.items and not stale:
+                done = request.computed - request.placeholders
+                for number, item in enumerate(request.items):
+                    if item.offset + item.length <= done:
+                        self.encoder.release(request.index, number, item)
+            if not entry.samples:
+                continue
+            if request.first_token_s < 0:
+                request.first_token_s = now_s
+            request.known += 1
+            if not stale and request.placeholders:
+                request.placeholders -= 1
+            if request.known >= request.stop_tokens:
+                if not stale and self.config.async_scheduling and request.status == RUNNING:
+                    self.give_keys(request, min(request.computed - request.in_flight, request.known))
+                self.end(request, FINISHED, now_s)
+                ended.append(request)
+            elif self.config.async_scheduling and request.status == RUNNING and not stale:
+                self.give_keys(request, min(request.computed - request.in_flight, request.known))
+        return ended
+
+    def end(self, request: FastRequest, status: int, now_s: float) -> None:
+        """A request ends, wherever it stands: its blocks are released."""
+        if request.status == RUNNING:
+            self.running.remove(request)
+        elif request.status in (WAITING, PREEMPTED):
+            self.waiting.remove(request)
+        self.blocked = False
+        self.release(request)
+        request.status = status
+        request.ended_s = now_s
+        if request.run is not None:
+            request.run.owner = None
+
+    def abort(self, request: FastRequest, now_s: float) -> bool:
+        """The client goes away between two steps; False if the request has ended already."""
+        if request.status >= FINISHED:
+            return False
+        self.set_time(now_s)
+        self.end(request, ABORTED, now_s)
+        return True
+
+    def _ends_in_flight(self, request: FastRequest) -> bool:
+        """Whether the batches in flight already bring a request to its end."""
+        held = request.placeholders
+        return held > 0 and request.computed + 2 - held >= request.prompt_tokens + request.max_tokens
+
+    def requests(self) -> Iterator[FastRequest]:
+        """All requests that have not ended."""
+        yield from self.running
+        yield from self.waiting
+
+
+def _rank(request: FastRequest) -> tuple[int, float]:
+    """The running request with the largest rank is preempted first."""
+    return request.priority, request.arrival_s
