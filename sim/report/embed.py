@@ -41,7 +41,7 @@ class Missing(NamedTuple):
 
 def render_picture(picture: Picture, folder: ResultsFolder, png_folder: Path | None) -> Rendered | Missing:
     """Read what the picture needs from the folder and render it; `png_folder` gets the light one as a file."""
-    tables: list[pd.DataFrame] = []
+    tables: list[pd.DataFrame | None] = []
     for table, columns in picture.needs.items():
         present = folder.columns(table)
         if not present:
@@ -50,6 +50,9 @@ def render_picture(picture: Picture, folder: ResultsFolder, png_folder: Path | N
         if lacking:
             return Missing(picture.name, f"the table “{table}” has no column {', '.join(lacking)}")
         tables.append(folder.table(table, columns))
+    for table, columns in picture.welcome.items():
+        there = set(columns) <= set(folder.columns(table))
+        tables.append(folder.table(table, columns) if there else None)
     try:
         numbers = picture.compute(*tables)
     except NothingToShow as reason:

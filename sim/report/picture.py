@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 from matplotlib.axes import Axes
 
 from sim.report.style import LIGHT, SIZE_INCHES, axes_or_new, muted, themed
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class NothingToShow(Exception):
@@ -24,7 +21,7 @@ class Picture:
 
     `needs` names the tables and their columns; `compute` takes these tables in that order and
     reduces them to the numbers drawn, or raises NothingToShow; `draw` puts the numbers on axes;
-    `sentence` reads them aloud.
+    `sentence` reads them aloud.  Tables in `welcome` follow those in `needs`, None where they are missing.
     """
 
     name: str
@@ -33,8 +30,9 @@ class Picture:
     draw: Callable[[Any, Axes], None]
     sentence: Callable[[Any], str]
     size_inches: tuple[float, float] = SIZE_INCHES
+    welcome: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def plot(self, *tables: pd.DataFrame, ax: Axes | None = None, **options: Any) -> Axes:
+    def plot(self, *tables: Any, ax: Axes | None = None, **options: Any) -> Axes:
         """Compute and draw; where there is nothing to show the axes say so.
 
         Without `ax` the figure is made in the light theme; with it, in the style it already has.

@@ -9,7 +9,7 @@ from typing import Any
 from sim.report.wording import duration, number, percent, size
 
 SHARE_WORDS = ("rate", "share", "fraction", "usage", "ratio", "goodput_share")
-RATE_ENDINGS = ("_per_s", "throughput", "_rps")
+RATE_ENDINGS = ("_per_s", "throughput", "_rps", "_goodput")
 
 
 def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -104,7 +104,9 @@ SUMMARY: dict[str, Any] = {
     "evictions": 9000,
     "preemptions": 43,
     "latency": {"ttft_s": {"mean": 0.6, "median": 0.45, "p90": 1.2, "p99": 2.4}},
-    "definitions": {"hit_rate.tokens": "Prompt tokens found in the prefix cache at first admission, over all asked for."},
+    "definitions": {
+        "hit_rate.tokens": "Prompt tokens found in the prefix cache at first admission, over all asked for."
+    },
 }
 CONFIG: dict[str, Any] = {
     "name": "quickstart",
@@ -142,3 +144,29 @@ def write_run(
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One ordinary run; tests only read it."""
     return write_run(tmp_path_factory.mktemp("results") / "run-a")
+
+
+def make_points(*, seeds: int = 2, policies: tuple[str, ...] = ("lru",)) -> pd.DataFrame:
+    """A sweep in which more memory hits more with falling returns, and big blocks hit a bit less."""
+    rows = []
+    for policy in policies:
+        for block_size in (16, 32, 64, 128):
+            for tokens in (80_000, 160_000, 320_000, 640_000, 1_280_000, 2_560_000):
+                for seed in range(seeds):
+                    rng = np.random.default_rng((block_size, tokens, seed, len(policy)))
+                    rate = 0.55 * (1 - np.exp(-tokens / 400_000)) * (1 - block_size / 1000)
+                    rate += rng.normal(0, 0.008) + 0.02 * policies.index(policy)
+                    rows.append(
+                        {
+                            "engine.block_size": block_size,
+                            "memory.num_gpu_blocks": tokens // block_size,
+                            "budget_tokens": tokens,
+                            "eviction.policy": policy,
+                            "seed": seed,
+                            "hit_rate.tokens": max(0.0, rate),
+                            "evictions": int(3e6 / block_size * np.exp(-tokens / 900_000)),
+                            "preemptions": int(400 * np.exp(-tokens / 100_000)),
+                            "latency.ttft_s.p99": 0.8 + 12 * np.exp(-tokens / 150_000),
+                        }
+                    )
+    return pd.DataFrame(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -223,20 +224,31 @@ def compute_tpot(requests: pd.DataFrame) -> Spread:
     return spread(per_token[~np.isnan(per_token)])
 
 
-def compute_itl(steps: pd.DataFrame) -> Spread:
-    """Length of steps, each counted once for every request that decoded in it; 400 bins at most are kept exact."""
-    weights = steps["decode_requests"].to_numpy(dtype=np.float64)
-    length = steps["duration_s"].to_numpy(dtype=np.float64)[weights > 0]
-    weights = weights[weights > 0]
-    if not length.size:
+def compute_itl(steps: pd.DataFrame, stalls: pd.DataFrame | None = None) -> Spread:
+    """Time from one token of a request to its next, over all requests.
+
+    A request that decodes gets a token at the end of each step; `stalls` holds the tokens that came
+    later than that.  Without this table every token counts as one step after the one before.
+    """
+    counts = steps["decode_requests"].to_numpy(dtype=np.float64).copy()
+    ends = (steps["start_s"] + steps["duration_s"]).to_numpy(dtype=np.float64)
+    gaps = np.diff(ends, prepend=steps["start_s"].iloc[:1])
+    if stalls is not None:
+        place = np.searchsorted(steps["step"].to_numpy(), stalls["step"].to_numpy())
+        np.subtract.at(counts, place[stalls["decode"].to_numpy() > 0], 1)
+        gaps = np.concatenate([gaps, stalls["gap_s"].to_numpy(dtype=np.float64)])
+        counts = np.concatenate([counts, np.ones(len(stalls))])
+    gaps, counts = gaps[counts > 0], counts[counts > 0]
+    if not gaps.size:
         raise NothingToShow("no request decoded")
-    order = np.argsort(length, kind="stable")
-    reached = np.cumsum(weights[order]) / weights.sum()
-    places = [float(length[order][np.searchsorted(reached, q)]) for q in (0.5, 0.9, 0.99)]
-    edges = log_edges(length[length > 0]) if (length > 0).any() else np.array([0.1, 1.0])
-    positive = length > 0
-    share = np.histogram(length[positive], bins=edges, weights=weights[positive])[0] / weights.sum()
-    return Spread(edges, {"": share}, places, int(weights.sum()), float(weights[~positive].sum() / weights.sum()))
+    order = np.argsort(gaps, kind="stable")
+    reached = np.cumsum(counts[order]) / counts.sum()
+    places = [float(gaps[order][np.searchsorted(reached, q)]) for q in (0.5, 0.9, 0.99)]
+    positive = gaps > 0
+    edges = log_edges(gaps[positive]) if positive.any() else np.array([0.1, 1.0])
+    share = np.histogram(gaps[positive], bins=edges, weights=counts[positive])[0] / counts.sum()
+    zeros = float(counts[~positive].sum() / counts.sum())
+    return Spread(edges, {"": share}, places, int(counts.sum()), zeros)
 
 
 def _latency(
@@ -255,8 +267,7 @@ def _latency(
             return f"{what} is {duration(middle)} for practically all of {plural(data.total, 'value')}."
         return f"{what} is {duration(middle)} in the median and {duration(tail)} at the 99th percentile."
 
-    table = "steps" if "decode_requests" in columns else "requests"
-    return Picture(name, {table: columns}, compute, draw, read)
+    return Picture(name, {"requests": columns}, compute, draw, read)
 
 
 TTFT = _latency(
@@ -275,9 +286,13 @@ QUEUE = _latency(
     "queue_time", ("status", "arrival_s", "first_scheduled_s"), compute_queue, ORANGE,
     "Time in the queue [% of finished requests]", "arrival to first scheduled", "The time in the queue",
 )  # fmt: skip
-ITL = _latency(
-    "inter_token", ("duration_s", "decode_requests"), compute_itl, GREEN,
-    "Time between two tokens [% of decode tokens]", "length of the step that made it", "The time between two tokens",
+ITL = replace(
+    _latency(
+        "inter_token", (), compute_itl, GREEN,
+        "Time between two tokens [% of decode tokens]", "one token to the next", "The time between two tokens",
+    ),
+    needs={"steps": ("step", "start_s", "duration_s", "decode_requests")},
+    welcome={"stalls": ("step", "decode", "gap_s")},
 )  # fmt: skip
 
 
@@ -301,6 +316,6 @@ def queue_time(requests: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return QUEUE.plot(requests, ax=ax)
 
 
-def inter_token(steps: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Distribution of the time between two tokens: step length, counted once per request that decoded in the step."""
-    return ITL.plot(steps, ax=ax)
+def inter_token(steps: pd.DataFrame, stalls: pd.DataFrame | None = None, ax: Axes | None = None) -> Axes:
+    """Distribution of the time between two tokens of a request; `stalls` makes it exact."""
+    return ITL.plot(steps, stalls, ax=ax)
