@@ -65,7 +65,8 @@ class ReadLog:
 
     def summary(self) -> list[str]:
         """All of it as lines of text, the most important first."""
-        out = [f"{reason}: {n:,} skipped{self._where(reason)}" for reason, n in self.skipped.items() if n]
+        rows = f" of {sum(self.lines.values()):,} rows" if self.lines else ""
+        out = [f"{n:,}{rows} skipped: {reason}{self._where(reason)}" for reason, n in self.skipped.items() if n]
         out += [f"warning: {text}" for text in self.warnings]
         out += [f"{kind}: {n:,}{self._where(kind)}" for kind, n in self.counts.items() if n]
         return out + self.notes

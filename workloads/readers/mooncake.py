@@ -107,7 +107,7 @@ class _Parser:
         self.origin_s: float | None = None
         self.clock_s = 0.0
 
-    def parse(self, number: int, text: str, log: ReadLog) -> RequestSpec:
+    def parse(self, number: int, text: str, log: ReadLog) -> tuple[RequestSpec, ...]:
         """One line as a request."""
         row = json_object(text)
         length = tokens(field(row, *INPUT_NAMES), "input_length")
@@ -125,7 +125,7 @@ class _Parser:
         if session is not None:
             self.sessions[session] = (request_id, turn, time)
         unique = stream_id(self.scope, number)
-        return RequestSpec(
+        spec = RequestSpec(
             request_id=request_id,
             arrival_s=time,
             prompt=run_pieces(runs_of(ids), self.ids, self.options.hash_block_size, length, unique),
@@ -139,6 +139,7 @@ class _Parser:
             priority=row["priority"] if type(row.get("priority")) is int else 0,
             source=where,
         )
+        return (spec,)
 
     def _time(self, row: dict[str, Any], session: str | None) -> tuple[float, float, str | None, int]:
         """Arrival, think time, the request before, and the turn."""
@@ -178,6 +179,4 @@ class _Parser:
             time = seconds(stamp, "timestamp", self.unit_s)
         if self.origin_s is None:
             self.origin_s = time if time > EPOCH_S else 0.0
-        if time < self.origin_s:
-            raise Fault(f"timestamp {stamp} is before the first row's", "wrong timestamp")
         return time - self.origin_s

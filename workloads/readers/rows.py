@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ class ReaderOptions(BaseModel):
 
 
 Rows = Iterable[tuple[int, Any]]
-Parse = Callable[[int, Any, ReadLog], "RequestSpec | None"]
+Parse = Callable[[int, Any, ReadLog], Sequence[RequestSpec]]
 
 
 def file_stem(path: str | Path) -> str:
@@ -92,7 +93,7 @@ def stream_requests(
         path: the file, for messages.
         rows: starts reading; gives (line number, content).
         make: gives a fresh parser ``parse(number, content, log)`` for one pass (a parser may have
-            state).  It returns a request or None (a header), raises `Fault` or `SkipRow`.
+            state).  It returns the line's requests (none for a header), raises `Fault` or `SkipRow`.
         log: where faults are counted when `skip_bad_lines`, and odd things always.
         hint: after all lines: one more line for the refusal, "" for none.
         time_of: the time to sort by.
@@ -108,11 +109,12 @@ def stream_requests(
     count = lines = disorder = ties = 0
     first_disorder = 0
     last = -math.inf
+    earliest = math.inf
     parse = make()
     for number, content in rows():
         lines += 1
         try:
-            spec = parse(number, content, log)
+            specs = parse(number, content, log)
         except Fault as fault:
             bad.add(number)
             if log.skip_bad_lines:
@@ -123,18 +125,18 @@ def stream_requests(
         except SkipRow as skipped:
             log.skip(str(skipped), 1, f"{name}:{number}")
             continue
-        if spec is None:
-            continue
-        count += 1
-        time = time_of(spec)
-        if time < last:
-            disorder += 1
-            first_disorder = first_disorder or number
-        else:
-            ties += time == last
-            last = time
+        for spec in specs:
+            count += 1
+            time = time_of(spec)
+            earliest = min(earliest, time)
+            if time < last:
+                disorder += 1
+                first_disorder = first_disorder or number
+            else:
+                ties += time == last
+                last = time
         if kept is not None:
-            kept.append(spec)
+            kept.extend(specs)
             if len(kept) > KEEP_ROWS and not (sort and disorder):
                 kept = None
     log.lines[name] = lines
@@ -152,14 +154,12 @@ def stream_requests(
         )
     elif sort and ties:
         log.count("rows with the same time as the row before (kept in file order)", ties)
-    if kept is None:
-        again = _again(rows, make(), bad, log)
-        if not (sort and disorder):
-            return again
-        kept = list(again)
+    stream: Iterable[RequestSpec] = _again(rows, make(), bad, log) if kept is None else kept
     if sort and disorder:
-        kept.sort(key=time_of)
-    return iter(kept)
+        stream = sorted(stream, key=time_of)
+    if earliest < 0:  # dates counted from the first row, which is not the earliest
+        stream = (replace(spec, arrival_s=spec.arrival_s - earliest) for spec in stream)
+    return iter(stream)
 
 
 def _again(rows: Callable[[], Rows], parse: Parse, bad: set[int], log: ReadLog) -> Iterator[RequestSpec]:
@@ -169,13 +169,11 @@ def _again(rows: Callable[[], Rows], parse: Parse, bad: set[int], log: ReadLog) 
         if number in bad:
             continue
         try:
-            spec = parse(number, content, quiet)
+            yield from parse(number, content, quiet)
         except SkipRow:
             continue
         except Fault as fault:
             raise WorkloadError(f"line {number}: {fault} (the file changed while it was read)") from None
-        if spec is not None:
-            yield spec
 
 
 def fault_text(name: str, faults: list[tuple[int, Fault]], hint: str = "") -> str:
