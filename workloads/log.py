@@ -83,4 +83,8 @@ class ReadLog:
         total = self.skipped.get(kind, 0) + self.counts.get(kind, 0)
         if not places:
             return ""
-        return f" ({', '.join(places)}{', …' if total > len(places) else ''})"
+        shown = [places[0]]
+        for place in places[1:]:  # file:line is said in full once
+            file, colon, line = place.rpartition(":")
+            shown.append(line if colon and shown[0].startswith(f"{file}:") and line.isdigit() else place)
+        return f" ({', '.join(shown)}{', …' if total > len(places) else ''})"

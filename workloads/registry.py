@@ -49,7 +49,49 @@ GENERATORS: dict[str, Entry] = {
     "shared_prefix": Entry(
         "workloads.generators.shared_prefix", "system prompts with Zipf popularity, each followed by a text of its own"
     ),
+    "prefix_tree": Entry(
+        "workloads.generators.prefix_tree",
+        "prefixes that branch: tools, then system prompts, then users, then a text of its own",
+    ),
+    "multi_turn": Entry(
+        "workloads.generators.multi_turn",
+        "chats in which the next turn contains the answer and comes after it and a think time",
+    ),
+    "agents": Entry(
+        "workloads.generators.agents", "agents: tool loops with growing context, sub-agents that share a prefix"
+    ),
+    "retrieval": Entry(
+        "workloads.generators.retrieval", "questions with documents from a pool, in one of several orders"
+    ),
     "multimodal": Entry("workloads.generators.multimodal", "questions about images from a pool with Zipf popularity"),
+    "multimodal_chat": Entry(
+        "workloads.generators.multimodal_chat", "chats in which images return with every later turn"
+    ),
+    "lora_tenants": Entry(
+        "workloads.generators.lora_tenants", "tenants with a LoRA adapter each, over one system prompt or their own"
+    ),
+    "salted_tenants": Entry(
+        "workloads.generators.salted_tenants", "tenants kept apart by a cache salt, over one system prompt"
+    ),
+    "vllm_random": Entry(
+        "workloads.generators.vllm_random", "vLLM benchmark `random`: 1,024 tokens in, 128 out, nothing shared"
+    ),
+    "vllm_prefix_repetition": Entry(
+        "workloads.generators.vllm_prefix_repetition",
+        "vLLM benchmark `prefix_repetition`: 10 prefixes of 256 tokens, suffixes of 256, 128 out",
+    ),
+    "vllm_random_mm": Entry(
+        "workloads.generators.vllm_random_mm",
+        "vLLM benchmark `random-mm`: random prompts, each with new images of 256² or 720×1280 pixels",
+    ),
+    "vllm_multi_turn": Entry(
+        "workloads.generators.vllm_multi_turn",
+        "vLLM multi-turn benchmark: conversations with a common and an own prefix, a few clients in closed loop",
+    ),
+    "sglang_generated_shared_prefix": Entry(
+        "workloads.generators.sglang_generated_shared_prefix",
+        "SGLang benchmark: 64 groups × 16 prompts, system prompts of 2,048 tokens, questions of 128, 256 out",
+    ),
 }
 
 

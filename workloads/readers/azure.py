@@ -59,7 +59,7 @@ def read(path: str | Path, options: Options, log: ReadLog) -> Iterator[RequestSp
             size = options.tokens_per_image
             if images and size and images * size > length:
                 raise Fault(
-                    f"{images} images of {size} tokens do not fit {length} ContextTokens; set a smaller tokens_per_image",
+                    f"{images} images of {size} tokens do not fit {length} ContextTokens; lower tokens_per_image",
                     "images longer than the prompt",
                 )
             if images and not size:

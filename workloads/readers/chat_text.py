@@ -166,7 +166,7 @@ class _Parser:
 
     def _conversation(self, number: int, row: dict[str, Any], chat: list[Any], log: ReadLog) -> Sequence[RequestSpec]:
         """One request per assistant turn; earlier answers are quoted from their streams."""
-        base = self.rest.fields(number, row, 0 if not any(_role(m) == "assistant" for m in chat) else 1, log)
+        base = self.rest.fields(number, row, 1, log)
         name, first_s = base["request_id"], base["arrival_s"]
         pieces: list[Piece] = []
         items: list[MultiModalItem] = []

@@ -43,7 +43,7 @@ from workloads.spec import (
 
 NAME = "native"
 SUMMARY = "kvsim's own JSONL: everything a request can say"
-KEYS = [
+KEYS = (
     "id",
     "arrival_s",
     "prompt",
@@ -60,7 +60,7 @@ KEYS = [
     "cache_salt",
     "priority",
     "abort_after_s",
-]
+)
 PIECE_KEYS = {"stream", "start", "length", "ids", "answer_of"}
 MAX_ID = (1 << 31) - 1
 

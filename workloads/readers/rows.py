@@ -96,7 +96,7 @@ def stream_requests(
             state).  It returns the line's requests (none for a header), raises `Fault` or `SkipRow`.
         log: where faults are counted when `skip_bad_lines`, and odd things always.
         hint: after all lines: one more line for the refusal, "" for none.
-        time_of: the time to sort by.
+        time_of: the time to sort by, should requests that follow no other be out of order.
         sort: False for closed-loop files, whose order is theirs.
 
     Raises:
@@ -129,7 +129,9 @@ def stream_requests(
             count += 1
             time = time_of(spec)
             earliest = min(earliest, time)
-            if time < last:
+            if spec.after is not None:
+                pass  # its time depends on another's end: any place after that one will do
+            elif time < last:
                 disorder += 1
                 first_disorder = first_disorder or number
             else:
