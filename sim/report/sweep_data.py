@@ -28,7 +28,7 @@ BUDGETS = (
 )
 BLOCK_SIZE = "engine.block_size"
 SHORT_NAMES = {
-    "kv_cache_memory": "KV cache memory",
+    "kv_cache_memory": "KV memory",
     "num_gpu_blocks": "GPU blocks",
     "num_gpu_blocks_override": "GPU blocks",
     "gpu_memory_utilization": "GPU memory utilization",
