@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, GetJsonSchemaHandler, TypeAdapter, ValidationError, create_model, model_validator
+from pydantic import BaseModel, Field, GetJsonSchemaHandler, TypeAdapter, ValidationError, create_model, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
 
@@ -75,7 +75,13 @@ class TraceParams(Strict):
     @model_validator(mode="after")
     def _known_format(self) -> TraceParams:
         if self.format != "auto" and self.format not in READERS:
-            raise fault(f"unknown trace format {self.format!r}; {_nearest(self.format, ['auto', *READERS])}")
+            raise _error(("format",), self.format, _unknown("trace format", self.format, ["auto", *READERS]))
+        if self.format != "auto":
+            model = reader(self.format).Options
+            try:
+                model.model_validate(self.options)
+            except ValidationError as error:
+                raise _with_hints(error, model, "options") from None
         return self
 
     def expected_requests(self) -> int | None:
@@ -116,7 +122,7 @@ def validate_item(value: object) -> WorkloadItem:
     if kind is None:
         raise _error(("kind",), kind, f"is missing; there are {', '.join(kinds())}")
     if not isinstance(kind, str) or kind not in kinds():
-        raise _error(("kind",), kind, f"unknown workload kind {kind!r}; {_nearest(str(kind), kinds())}")
+        raise _error(("kind",), kind, _unknown("workload kind", str(kind), kinds()))
     model = item_model(kind)
     try:
         return model.model_validate(dict(value))
@@ -282,12 +288,16 @@ def _nearest(name: str, known: Sequence[str]) -> str:
     return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
 
 
+def _unknown(what: str, name: str, known: Sequence[str]) -> str:
+    return f"unknown {what} {name!r}; {_nearest(name, known)}"
+
+
 def _error(loc: tuple[str | int, ...], value: object, text: str) -> ValidationError:
     return ValidationError.from_exception_data("workload", [InitErrorDetails(type=fault(text), loc=loc, input=value)])
 
 
-def _with_hints(error: ValidationError, model: type[WorkloadItem]) -> ValidationError:
-    """The same faults, but an unknown key comes with the nearest known ones."""
+def _with_hints(error: ValidationError, model: type[BaseModel], *where: str) -> ValidationError:
+    """The same faults at `where`, but an unknown key comes with the nearest known ones."""
     details = []
     for one in error.errors():
         text = one["msg"]
@@ -296,5 +306,5 @@ def _with_hints(error: ValidationError, model: type[WorkloadItem]) -> Validation
             if len(one["loc"]) == 1:
                 text += f"; {_nearest(str(one['loc'][0]), list(model.model_fields))}"
         custom = PydanticCustomError(one["type"], text)
-        details.append(InitErrorDetails(type=custom, loc=one["loc"], input=one["input"]))
+        details.append(InitErrorDetails(type=custom, loc=(*where, *one["loc"]), input=one["input"]))
     return ValidationError.from_exception_data("workload", details)

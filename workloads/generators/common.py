@@ -12,7 +12,7 @@ from workloads.arrivals import Arrivals, Release, Releases, poisson
 from workloads.distributions import MAX_POOL, Distribution, rank_draws
 from workloads.log import ReadLog
 from workloads.oneof import Strict
-from workloads.spec import stream_id
+from workloads.spec import mix64, stream_id
 
 Total = Annotated[int, Field(ge=1, le=1_000_000_000)]
 PoolSize = Annotated[int, Field(ge=1, le=MAX_POOL)]
@@ -96,11 +96,37 @@ class Randomness:
             yield index, release, source
 
 
-class Text:
-    """Tokens that nobody else has: unique streams by number."""
+class Streams:
+    """Token streams numbered from 0, none like another: one for each text, answer or system prompt."""
 
     def __init__(self, randomness: Randomness, name: str) -> None:
         self._base = randomness.stream(name)
 
     def __getitem__(self, number: int) -> int:
-        return stream_id(self._base, number)
+        return mix64(self._base ^ mix64(number)) >> 1
+
+
+def distinct(ranks: Iterator[int], count: int, pool: int) -> list[int]:
+    """`count` different ranks in the order in which they are drawn; `count` must not exceed `pool`.
+
+    If the draws hardly bring anything new, the most popular ranks not yet taken fill up.
+    """
+    chosen: dict[int, None] = {}
+    for _ in range(64 * count):
+        if len(chosen) == count:
+            break
+        chosen[next(ranks)] = None
+    for rank in range(pool):
+        if len(chosen) == count:
+            break
+        chosen[rank] = None
+    return list(chosen)
+
+
+def shuffled_groups(rng: np.random.Generator, groups: int, each: int, shuffle: bool) -> Iterator[int]:
+    """Every group `each` times, shuffled or group after group."""
+    order = np.arange(groups * each)
+    if shuffle:
+        rng.shuffle(order)
+    for start in range(0, len(order), 1024):
+        yield from (order[start : start + 1024] // each).tolist()

@@ -1,31 +1,16 @@
-"""Images of generators: a pool with Zipf popularity, and prompts made of text and images.
-
-All images stand for the same placeholder tokens, as in real engines; only the identifier tells two
-images of one size apart.
-"""
+"""Images of generators: a pool with Zipf popularity, or new ones only."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from pydantic import Field
 
 from workloads.distributions import MAX_POOL, Tokens, constant
-from workloads.generators.common import Randomness, ZipfExponent
+from workloads.generators.common import Randomness, ZipfExponent, distinct
+from workloads.generators.prompt import Image
 from workloads.log import ReadLog
 from workloads.oneof import Strict
-from workloads.spec import MultiModalItem, Piece, Segment, stream_id
-
-PLACEHOLDER_STREAM = stream_id("image placeholder")
-_TRIES = 64
-
-
-class Image(NamedTuple):
-    """An image: what identifies it and how many tokens it takes."""
-
-    identifier: str
-    tokens: int
 
 
 class ImageParams(Strict):
@@ -57,41 +42,10 @@ class ImagePool:
         if self._count is None:
             self._new += count
             return [self._image(k, next(self._sizes)) for k in range(self._new - count, self._new)]
-        chosen: dict[int, None] = {}
         if count > self._count:
             self._log.count(f"requests with fewer images than drawn: the pool has only {self._count}")
             count = self._count
-        for _ in range(_TRIES * count):
-            if len(chosen) == count:
-                break
-            chosen[next(self._ranks)] = None
-        # A pool of which one image takes nearly all: the most popular others fill up.
-        for rank in range(self._count):
-            if len(chosen) == count:
-                break
-            chosen[rank] = None
-        return [self._image(rank, self._pool[rank]) for rank in chosen]
+        return [self._image(rank, self._pool[rank]) for rank in distinct(self._ranks, count, self._count)]
 
     def _image(self, number: int, tokens: int) -> Image:
         return Image(f"{self._prefix}image{number}", tokens)
-
-
-class Prompt:
-    """A prompt under construction: text and images one after another."""
-
-    def __init__(self, pieces: Iterable[Piece] = (), items: Iterable[MultiModalItem] = ()) -> None:
-        self.pieces = list(pieces)
-        self.items = list(items)
-        self.tokens = sum(piece.length for piece in self.pieces)
-
-    def add_text(self, piece: Piece) -> None:
-        """Append text; an empty piece adds nothing."""
-        if piece.length > 0:
-            self.pieces.append(piece)
-            self.tokens += piece.length
-
-    def add_image(self, image: Image) -> None:
-        """Append an image."""
-        self.items.append(MultiModalItem(image.identifier, self.tokens, image.tokens))
-        self.pieces.append(Segment(PLACEHOLDER_STREAM, 0, image.tokens))
-        self.tokens += image.tokens

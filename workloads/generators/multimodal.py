@@ -8,10 +8,11 @@ import numpy as np
 from pydantic import Field
 
 from workloads.distributions import CountOrNone, Tokens, TokensOrNone, constant
-from workloads.generators.common import Randomness, RequestParams, Text
-from workloads.generators.images import ImageParams, ImagePool, Prompt
+from workloads.generators.common import Randomness, RequestParams, Streams
+from workloads.generators.images import ImageParams, ImagePool
+from workloads.generators.prompt import Prompt, single_requests
 from workloads.log import ReadLog
-from workloads.spec import RequestSpec, Segment, merge_pieces
+from workloads.spec import RequestSpec, Segment
 
 NAME = "multimodal"
 SUMMARY = "questions about images from a pool with Zipf popularity"
@@ -46,27 +47,16 @@ def generate(params: Params, rng: np.random.SeedSequence, log: ReadLog, prefix: 
     between = random.draws("text between", params.text_between_tokens)
     behind = random.draws("text after", params.text_after_tokens, 1)
     outputs = random.draws("answer lengths", params.output_tokens, 1)
-    texts, answers = Text(random, "text"), Text(random, "answer")
-    for index, release, source in random.releases(params.arrivals, params.requests, log):
+    texts = Streams(random, "text")
+    for index, request in single_requests(random, params.arrivals, params.requests, log, prefix):
         text = texts[index]
         prompt = Prompt([system])
         own = next(before)
-        prompt.add_text(Segment(text, 0, own))
+        prompt.add(Segment(text, 0, own))
         for position, image in enumerate(images.draw(next(counts))):
             gap = next(between) if position else 0
-            prompt.add_text(Segment(text, own, gap))
+            prompt.add(Segment(text, own, gap))
             own += gap
             prompt.add_image(image)
-        prompt.add_text(Segment(text, own, next(behind)))
-        request_id = f"{prefix}{index}"
-        yield RequestSpec(
-            request_id=request_id,
-            arrival_s=release.arrival_s,
-            prompt=merge_pieces(prompt.pieces),
-            output_tokens=next(outputs),
-            answer_stream=answers[index],
-            after=release.after,
-            delay_s=release.delay_s,
-            mm_items=tuple(prompt.items),
-        )
-        source.ended(request_id)
+        prompt.add(Segment(text, own, next(behind)))
+        yield request(prompt, next(outputs))

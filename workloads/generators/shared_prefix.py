@@ -8,7 +8,8 @@ import numpy as np
 from pydantic import Field
 
 from workloads.distributions import Tokens, constant
-from workloads.generators.common import PoolSize, Randomness, RequestParams, Text, ZipfExponent
+from workloads.generators.common import PoolSize, Randomness, RequestParams, Streams, ZipfExponent
+from workloads.generators.prompt import single_requests
 from workloads.log import ReadLog
 from workloads.spec import RequestSpec, Segment
 
@@ -30,20 +31,12 @@ def generate(params: Params, rng: np.random.SeedSequence, log: ReadLog, prefix: 
     """The requests, in order of arrival."""
     random = Randomness(rng, NAME)
     lengths = random.pool("prefix lengths", params.prefix_tokens, params.prefixes, 1)
-    systems, texts, answers = Text(random, "prefix"), Text(random, "suffix"), Text(random, "answer")
+    systems, texts = Streams(random, "prefix"), Streams(random, "suffix")
     ranks = random.ranks("prefix popularity", params.prefixes, params.prefix_zipf)
     suffixes = random.draws("suffix lengths", params.suffix_tokens, 1)
     outputs = random.draws("answer lengths", params.output_tokens, 1)
-    for index, release, source in random.releases(params.arrivals, params.requests, log):
+    for index, request in single_requests(random, params.arrivals, params.requests, log, prefix):
         rank = next(ranks)
-        request_id = f"{prefix}{index}"
-        yield RequestSpec(
-            request_id=request_id,
-            arrival_s=release.arrival_s,
-            prompt=(Segment(systems[rank], 0, lengths[rank]), Segment(texts[index], 0, next(suffixes))),
-            output_tokens=next(outputs),
-            answer_stream=answers[index],
-            after=release.after,
-            delay_s=release.delay_s,
+        yield request(
+            [Segment(systems[rank], 0, lengths[rank]), Segment(texts[index], 0, next(suffixes))], next(outputs)
         )
-        source.ended(request_id)
