@@ -30,7 +30,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
 from workloads.errors import WorkloadError
 from workloads.log import ReadLog
 from workloads.oneof import Strict, fault
-from workloads.registry import GENERATORS, READERS, generator, read_trace
+from workloads.registry import GENERATORS, READERS, generator, read_trace, reader
 from workloads.shaping import Shaping, merge, shape
 from workloads.spec import RequestSpec, stream_id
 
