@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 from pydantic import BaseModel, Field, GetJsonSchemaHandler, TypeAdapter, ValidationError, create_model, model_validator
@@ -300,11 +300,32 @@ def _with_hints(error: ValidationError, model: type[BaseModel], *where: str) -> 
     """The same faults at `where`, but an unknown key comes with the nearest known ones."""
     details = []
     for one in error.errors():
-        text = one["msg"]
-        if one["type"] == "extra_forbidden":
-            text = "unknown key"
-            if len(one["loc"]) == 1:
-                text += f"; {_nearest(str(one['loc'][0]), list(model.model_fields))}"
-        custom = PydanticCustomError(one["type"], text)
-        details.append(InitErrorDetails(type=custom, loc=(*where, *one["loc"]), input=one["input"]))
+        kind: str | PydanticCustomError = one["type"]
+        if kind == "extra_forbidden" and one["msg"] == _EXTRA:
+            near = _nearest(str(one["loc"][-1]), _keys(model, one["loc"][:-1]))
+            kind = PydanticCustomError("extra_forbidden", f"unknown key; {near}")
+        elif kind not in _BUILT_IN or kind == "extra_forbidden":
+            kind = PydanticCustomError(one["type"], one["msg"])
+        loc = (*where, *one["loc"])
+        details.append(InitErrorDetails(type=kind, loc=loc, input=one["input"], ctx=one.get("ctx", {})))
     return ValidationError.from_exception_data("workload", details)
+
+
+_EXTRA = "Extra inputs are not permitted"
+_BUILT_IN = frozenset(get_args(core_schema.ErrorType))
+
+
+def _keys(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
+    """The keys that are known at a path inside a model."""
+    for part in loc:
+        if isinstance(part, str) and part in model.model_fields:
+            model = _model_in(model.model_fields[part].annotation) or model
+    return list(model.model_fields)
+
+
+def _model_in(annotation: object) -> type[BaseModel] | None:
+    """The first model in a type such as ``tuple[Level, ...]`` or ``Window | None``."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    inner = (_model_in(argument) for argument in getattr(annotation, "__args__", ()))
+    return next((model for model in inner if model is not None), None)
