@@ -95,8 +95,8 @@ class KVCacheCoordinator:
             length = agreed
             if length == 0:
                 break
-        for group_id, blocks in found.items():
-            del blocks[agreed // self.managers[group_id].block_size :]
+        for group_id, hit in found.items():
+            del hit[agreed // self.managers[group_id].block_size :]
         for manager in self.managers:
             if isinstance(manager, SlidingWindowManager):
                 manager.junctions.pop(request.request_id, None)

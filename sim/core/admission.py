@@ -1,0 +1,118 @@
+"""Requests on which the engine would never come to an end, told before or as soon as it is certain.
+
+The reference waits for such a request for ever, and often all that is behind it does too.  A simulator
+must end it instead, as *rejected*, with the reason and the numbers.
+"""
+
+from __future__ import annotations
+
+from sim.core.request import Request
+from sim.core.scheduler import Scheduler
+from sim.core.scheduler_config import SchedulerConfig
+from sim.core.scheduler_output import SchedulerOutput
+
+
+class Admission:
+    """Looks at every request that arrives, and at every step that was scheduled.
+
+    Args:
+        config: the settings of the scheduler whose requests these are.
+    """
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self.config = config
+        self._item_lengths: dict[str, int] = {}
+
+    def why_never(self, request: Request) -> str | None:
+        """Why the request can never end, or None; remembers the lengths of its multimodal items."""
+        if request.num_prompt_tokens == 0:
+            return "the prompt is empty"
+        if request.max_tokens <= 0:
+            return f"no output tokens are asked for (max_tokens {request.max_tokens})"
+        return self._too_long(request) or self._too_large(request) or self._items_never(request)
+
+    def _too_long(self, request: Request) -> str | None:
+        limit = self.config.max_model_len
+        if request.num_prompt_tokens > limit:
+            return f"the prompt of {request.num_prompt_tokens} tokens is longer than max_model_len {limit}"
+        if not self.config.enable_chunked_prefill and request.num_prompt_tokens > self.config.max_num_batched_tokens:
+            return (
+                f"the prompt of {request.num_prompt_tokens} tokens does not fit max_num_batched_tokens "
+                f"{self.config.max_num_batched_tokens} and chunked prefill is off"
+            )
+        return None
+
+    def _too_large(self, request: Request) -> str | None:
+        # the last token that is sampled needs no slot
+        whole = min(request.num_prompt_tokens + request.max_tokens - 1, self.config.max_model_len)
+        usable = self.config.num_gpu_blocks - 1
+        for tokens, what in ((request.num_prompt_tokens, "the prompt"), (whole, "prompt and answer")):
+            needed = self._least_blocks(tokens)
+            if needed > usable:
+                return f"{what} of {tokens} tokens need {needed} blocks, the pool has {usable}"
+        return None
+
+    def _least_blocks(self, tokens: int) -> int:
+        """Blocks without which no schedule can bring a request to so many tokens."""
+        needed = 0
+        for group in self.config.groups:
+            if group.window is None:
+                needed += -(-tokens // group.block_size)
+            else:
+                first_kept = max(tokens - group.window, 0) // group.block_size
+                needed += -(-tokens // group.block_size) - first_kept
+        return needed
+
+    def _items_never(self, request: Request) -> str | None:
+        config = self.config
+        limits = (
+            (config.encoder_capacity, "the encoder cache", True),
+            (config.encoder_compute_budget, "a step's encoder budget", True),
+            (config.max_num_batched_tokens, "a step's token budget, and chunks may not split it",
+             config.disable_chunked_mm_input),
+        )  # fmt: skip
+        own: dict[str, int] = {}
+        for identifier, item in zip(request.mm_hashes, request.mm_positions, strict=True):
+            for limit, what, applies in limits:
+                if applies and item.length > limit:
+                    return f"item {identifier!r} of {item.length} embeddings is larger than {what}: {limit}"
+            known = own.setdefault(identifier, self._item_lengths.get(identifier, item.length))
+            if known != item.length:
+                return f"item {identifier!r} has {item.length} embeddings here and had {known} before"
+        self._item_lengths.update(own)
+        return None
+
+    def stuck(self, scheduler: Scheduler, output: SchedulerOutput) -> list[tuple[Request, str]]:
+        """Requests of which this step makes certain that they never end, with the reasons.
+
+        Called after `schedule`; with asynchronous scheduling only when no other batch is in flight.
+        """
+        found: list[tuple[Request, str]] = []
+        if len(output.preempted) == 1 and not scheduler.running and not output.scheduled:
+            request = output.preempted[0]
+            found.append(
+                (request, f"alone in the engine it still lacks blocks at {request.num_tokens} tokens ({self._pool()})")
+            )
+        elif not output.scheduled and not output.preempted:
+            if scheduler.running:
+                request = scheduler.running[0]
+                found.append((request, f"no token of it can be scheduled after {request.num_computed_tokens}"))
+            elif scheduler.waiting:
+                request = scheduler.waiting.peek()
+                found.append((request, f"it is not admitted to an empty engine ({self._pool()})"))
+        for entry in output.scheduled.values():
+            request = entry.request
+            # a chunk stops one token short of max_model_len, so the last prompt token is never computed
+            if (
+                request.num_prompt_tokens >= self.config.max_model_len
+                and request.is_prefill_chunk
+                and not entry.samples
+            ):
+                limit = self.config.max_model_len
+                found.append(
+                    (request, f"a prompt of max_model_len ({limit}) tokens does not end once it is computed in chunks")
+                )
+        return found
+
+    def _pool(self) -> str:
+        return f"{self.config.num_gpu_blocks - 1} usable blocks"
