@@ -1,40 +1,41 @@
-"""What one section alone cannot know: workload kinds and their parameters, groups, memory, files."""
+"""What one section alone cannot know: labels of workloads, groups, memory, files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import os
+from pathlib import Path
 
 from sim.config.errors import Places
 from sim.config.models import ExperimentConfig
-from sim.config.workloads import workload_faults
+from sim.config.resolve import resolve
+from sim.errors import KvsimError
+from workloads.load import TraceParams, check_labels
 
 
-def cross_faults(data: Mapping[str, Any], config: ExperimentConfig | None, places: Places) -> list[str]:
-    """Lines for all faults that only show across sections; `config` is None when sections have faults themselves."""
+def cross_faults(config: ExperimentConfig, places: Places) -> list[str]:
+    """Lines for all faults that only show across the sections of a configuration whose sections are valid."""
     faults = []
-    if isinstance(data.get("workload"), Mapping):
-        faults += workload_faults(data["workload"], ("workload",), places)
-    if isinstance(data.get("workloads"), list):
-        for index, part in enumerate(data["workloads"]):
-            if isinstance(part, Mapping):
-                faults += workload_faults(part, ("workloads", index), places)
-    if config is not None:
-        faults += _group_faults(config, places)
+    items = config.workload_items()
+    for index, item in enumerate(items):
+        path = ("workload",) if config.workload is not None else ("workloads", index)
+        if isinstance(item, TraceParams):
+            text = _unreadable(Path(item.path))
+            if text:
+                faults.append(places.fault((*path, "path"), text))
+    faults += check_labels(items)
+    try:
+        resolve(config)
+    except KvsimError as error:
+        faults += [places.fault(("memory",), line) for line in str(error).splitlines()]
+    except ValueError as error:
+        faults.append(places.fault(("engine", "kv_cache_groups"), str(error)))
     return faults
 
 
-def _group_faults(config: ExperimentConfig, places: Places) -> list[str]:
-    """Full-attention groups of different block sizes cannot share one lookup."""
-    faults = []
-    groups = config.engine.kv_cache_groups or []
-    if len([group for group in groups if group.kind == "full"]) > 1:
-        sizes = {group.block_size or config.engine.block_size for group in groups if group.kind == "full"}
-        if len(sizes) > 1:
-            shown = ", ".join(str(size) for size in sorted(sizes))
-            faults.append(
-                places.fault(
-                    ("engine", "kv_cache_groups"), f"full-attention groups must share one block size, got {shown}"
-                )
-            )
-    return faults
+def _unreadable(path: Path) -> str:
+    """Why a trace cannot be read, or nothing."""
+    if not path.exists():
+        return f"{path}: no such file or folder"
+    if not os.access(path, os.R_OK):
+        return f"{path}: no permission to read it"
+    return ""

@@ -14,6 +14,7 @@ from sim.config.yaml_io import KeyPath
 from sim.errors import ConfigError
 
 _MISSING = object()
+_EXTRA = "Extra inputs are not permitted"
 
 
 class ConfigFaults(ConfigError):
@@ -82,16 +83,17 @@ def fault_lines(
     """
     lines = []
     for detail in error.errors(include_url=False):
-        path, unknown = _path_in_data(detail["loc"], data, detail["type"])
-        text = _unknown_key(detail["loc"], model, data, prefix) if unknown else _wording(detail)
+        path = _path_in_data(detail["loc"], data, detail["type"])
+        plain = detail["type"] == "extra_forbidden" and detail["msg"] == _EXTRA
+        text = _unknown_key(detail["loc"], model, prefix) if plain else _wording(detail)
         line = places.fault(prefix + path, text)
         if line not in lines:
             lines.append(line)
     return lines
 
 
-def _path_in_data(loc: tuple[int | str, ...], data: Any, kind: str) -> tuple[KeyPath, bool]:
-    """The YAML path of an error (pydantic's has union tags in it too), and whether the key is unknown."""
+def _path_in_data(loc: tuple[int | str, ...], data: Any, kind: str) -> KeyPath:
+    """The YAML path of an error (pydantic's has union tags in it too)."""
     path: list[str | int] = []
     at = data
     for index, part in enumerate(loc):
@@ -101,7 +103,7 @@ def _path_in_data(loc: tuple[int | str, ...], data: Any, kind: str) -> tuple[Key
             at = below
         elif index == len(loc) - 1 and kind == "missing":
             path.append(part)
-    return tuple(path), kind == "extra_forbidden"
+    return tuple(path)
 
 
 def _child(at: Any, part: int | str) -> Any:
@@ -113,7 +115,7 @@ def _child(at: Any, part: int | str) -> Any:
     return _MISSING
 
 
-def _unknown_key(loc: tuple[int | str, ...], model: type[BaseModel], data: Any, prefix: KeyPath) -> str:
+def _unknown_key(loc: tuple[int | str, ...], model: type[BaseModel], prefix: KeyPath) -> str:
     name = str(loc[-1])
     names = _keys_at(model, loc[:-1])
     if not nearest(name, names):
@@ -193,27 +195,27 @@ def _wording(detail: ErrorDetails) -> str:
         return "missing; this key must be given"
     if kind in _WORDS:
         return f"must be {_WORDS[kind]}, got {got}"
-    if kind in _BOUNDS:
+    if kind in _BOUNDS and _BOUNDS[kind][0] in context:
         key, words = _BOUNDS[kind]
         return f"must be {words} {context[key]}, got {got}"
-    if kind == "multiple_of":
-        return f"must be a multiple of {context['multiple_of']}, got {got}"
-    if kind == "literal_error":
+    if kind == "literal_error" and "expected" in context:
         return _choice(str(context["expected"]), detail["input"])
     if kind == "union_tag_invalid":
         return f"{context['discriminator']}: ".replace("'", "") + _choice(str(context["expected_tags"]), context["tag"])
     if kind == "union_tag_not_found":
         return f"{str(context['discriminator']).strip(chr(39))} is missing; it must be given"
-    if kind == "string_pattern_mismatch":
+    if kind == "string_pattern_mismatch" and "pattern" in context:
         return f"must match {context['pattern']}, got {got}"
-    if kind == "too_short":
-        return f"must have at least {context['min_length']} entries, got {context['actual_length']}"
-    if kind == "too_long":
-        return f"must have at most {context['max_length']} entries, got {context['actual_length']}"
+    if kind in ("too_short", "too_long") and "actual_length" in context:
+        bound = context.get("min_length", context.get("max_length"))
+        words = "at least" if kind == "too_short" else "at most"
+        return f"must have {words} {bound} entries, got {context['actual_length']}"
     message = detail["msg"]
     for start in ("Value error, ", "Assertion failed, "):
         message = message.removeprefix(start)
-    return " ".join(message.split())
+    if message.startswith(("Input should be ", "String should ")):
+        message = f"must {'be ' if message.startswith('Input') else ''}{message.split(' should ', 1)[1]}, got {got}"
+    return " ".join(message.replace("must be be ", "must be ").split())
 
 
 def _choice(expected: str, given: Any) -> str:

@@ -82,7 +82,8 @@ def config_from_mapping(data: Mapping[str, Any], places: Places | None = None) -
         config = ExperimentConfig.model_validate(dict(data))
     except ValidationError as error:
         lines = fault_lines(error, ExperimentConfig, data, places)
-    lines += [line for line in cross_faults(data, config, places) if line not in lines]
+    if config is not None:
+        lines = cross_faults(config, places)
     if lines or config is None:
         raise ConfigFaults(lines)
     return config

@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from sim.timing.config import FixedTiming, TimingConfig
+from sim.timing.memory import MemoryConfig
+from workloads.load import WorkloadField, WorkloadItem
 
 Count = Annotated[int, Field(ge=1, le=1 << 40)]
 CountOrZero = Annotated[int, Field(ge=0, le=1 << 40)]
@@ -21,12 +23,6 @@ class Model(BaseModel):
     """Base of all sections: unknown keys, wrong types and infinite numbers are refused, nothing changes later."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class MemoryConfig(Model):
-    """Interim."""
-
-    num_gpu_blocks: Annotated[int, Field(ge=2)] = Field(description="blocks of the pool, the null block included")
 
 
 class KVGroup(Model):
@@ -56,7 +52,11 @@ class EngineConfig(Model):
     block_size: Annotated[int, Field(ge=1, le=65536)] = Field(default=16, description="tokens per KV block")
     max_num_seqs: Count = Field(default=256, description="requests that run at once, at most")
     max_num_batched_tokens: Count = Field(default=8192, description="tokens of one step, at most")
-    max_model_len: Count = Field(default=131072, description="tokens of one request, prompt and answer together")
+    max_model_len: Count | None = Field(
+        default=None,
+        description="tokens of one request, prompt and answer together (default: the model's own where `memory` "
+        "names a model, else 131072)",
+    )
     enable_prefix_caching: bool = Field(default=True, description="reuse the KV blocks of equal prefixes")
     prefix_caching_hash_algo: Literal["sha256", "sha256_cbor", "xxhash", "xxhash_cbor", "builtin"] = Field(
         default="sha256",
@@ -180,10 +180,10 @@ class ExperimentConfig(Model):
     engine: EngineConfig = Field(default_factory=lambda: EngineConfig(), description="the engine's flags")
     memory: MemoryConfig = Field(description="how many KV blocks there are: a number, or bytes, or a model on a GPU")
     timing: TimingConfig = Field(default_factory=lambda: FixedTiming(step_s=0.04), description="how long a step takes")
-    workload: dict[str, Any] | None = Field(
+    workload: WorkloadField | None = Field(
         default=None, description="the requests: a generator by `kind`, or `kind: trace` with a file"
     )
-    workloads: Annotated[list[dict[str, Any]], Field(min_length=1)] | None = Field(
+    workloads: Annotated[list[WorkloadField], Field(min_length=1)] | None = Field(
         default=None, description="several workloads at once, each with a `category`"
     )
     eviction: EvictionConfig = Field(default_factory=lambda: EvictionConfig(), description="the eviction policy")
@@ -208,8 +208,6 @@ class ExperimentConfig(Model):
             raise PydanticCustomError("workload", "{text}", {"text": text})
         return self
 
-    def workload_parts(self) -> list[tuple[tuple[str | int, ...], dict[str, Any]]]:
-        """Every workload with its path in the configuration."""
-        if self.workload is not None:
-            return [(("workload",), self.workload)]
-        return [(("workloads", index), part) for index, part in enumerate(self.workloads or [])]
+    def workload_items(self) -> list[WorkloadItem]:
+        """All workloads, one or several."""
+        return [self.workload] if self.workload is not None else list(self.workloads or [])

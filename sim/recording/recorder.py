@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sim.recording.schema import TABLES, Column, Kind
+from sim.recording.tally import Tally
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,12 +42,21 @@ class Recorder:
         folder: an existing folder.
         tables: names of the tables to write; rows of others are counted and dropped.
         row_group_rows: rows of a row group (tests make it small).
+        tally: sees every chunk of rows, of tables that are not written too.
 
     A failed write (a full disk) is raised as `OSError` at the next `append` or at `close`.
     """
 
-    def __init__(self, folder: Path, tables: Iterable[str], *, row_group_rows: int = ROW_GROUP_ROWS) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        tables: Iterable[str],
+        *,
+        row_group_rows: int = ROW_GROUP_ROWS,
+        tally: Tally | None = None,
+    ) -> None:
         self.folder = Path(folder)
+        self._tally = tally
         self.rows = dict.fromkeys(TABLES, 0)
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kvsim-writer")
         self._writers = {
@@ -61,6 +71,8 @@ class Recorder:
 
     def append(self, table: str, columns: Mapping[str, Values]) -> None:
         """Append rows, given as one array or list of equal length per column of the schema.
+
+        The arrays are kept until their row group is written: don't change them afterwards.
 
         Raises `ValueError` for a missing, unknown or ragged column.
         """
@@ -107,6 +119,9 @@ class Recorder:
 
     def _append(self, table: str, columns: list[Values], count: int) -> None:
         self.rows[table] += count
+        if self._tally is not None and count:
+            names = (column.name for column in TABLES[table])
+            self._tally.observe(table, dict(zip(names, columns, strict=True)), count)
         if table in self._writers and count:
             self._writers[table].append(columns, count)
 
@@ -114,7 +129,7 @@ class Recorder:
         buffer = self._buffers[table]
         if buffer:
             self._buffers[table] = []
-            self._append(table, list(zip(*buffer, strict=True)) if self.wants(table) else [], len(buffer))
+            self._append(table, list(zip(*buffer, strict=True)), len(buffer))
 
 
 class TableWriter:

@@ -1,0 +1,262 @@
+"""The readable engine: `sim.core.scheduler`, one step after another, with its rows recorded."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple, cast
+
+from sim.core.async_scheduler import AsyncScheduler
+from sim.core.block import BlockHash
+from sim.core.cache_groups import hash_block_size
+from sim.core.request import Request, RequestStatus
+from sim.core.scheduler import Scheduler
+from sim.core.scheduler_config import SchedulerConfig
+from sim.core.scheduler_output import SchedulerOutput
+from sim.engine.hashes import FingerprintHashes
+from sim.engine.interface import Ended
+from sim.recording.recorder import Recorder
+from sim.recording.residency import BlockResidency
+from sim.timing.base import Batch, StepTime
+from workloads.spec import RequestSpec
+
+
+class _Followed:
+    """A living request with what recorders want to know of it."""
+
+    __slots__ = (
+        "answer_tokens",
+        "computed",
+        "done",
+        "first_scheduled_s",
+        "first_token_s",
+        "last_step",
+        "last_token_s",
+        "recomputed",
+        "request",
+    )
+
+    def __init__(self, request: Request, answer_tokens: int) -> None:
+        self.request = request
+        self.answer_tokens = answer_tokens
+        self.computed = 0  # tokens that it has computed in this life
+        self.done = 0  # the most that it had computed in an earlier life
+        self.recomputed = 0
+        self.first_scheduled_s: float | None = None
+        self.first_token_s: float | None = None
+        self.last_token_s = 0.0
+        self.last_step = -1  # the step whose end brought its last token
+
+
+class _InFlight(NamedTuple):
+    """A batch that has been scheduled and not applied, and the row of its step so far."""
+
+    output: SchedulerOutput
+    step: int
+    start_s: float
+    duration_s: float
+    end_s: float
+    decodes: frozenset[str]
+    row: tuple[float | int, ...]
+
+
+class ReferenceEngine:
+    """A `sim.engine.interface.Decider` over the reference's rules, synchronous or asynchronous.
+
+    Args:
+        config: the engine's settings.
+        step_time: how long a batch takes.
+        recorder: receives rows of steps, stalls and evictions.
+        check_invariants: check all laws after every step (slow).
+    """
+
+    name = "reference"
+
+    def __init__(
+        self, config: SchedulerConfig, step_time: StepTime, recorder: Recorder, *, check_invariants: bool = False
+    ) -> None:
+        self.config = config
+        self._step_time = step_time
+        self._recorder = recorder
+        self._check = check_invariants
+        self._observer = BlockResidency(config.num_gpu_blocks, [g.block_size for g in config.groups], recorder)
+        scheduler = AsyncScheduler if config.async_scheduling else Scheduler
+        self.scheduler = scheduler(config, observer=self._observer)
+        self._pool = self.scheduler.kv_cache_manager.block_pool
+        self._hash_block_size = hash_block_size(config.groups)
+        self._alive: dict[str, _Followed] = {}
+        self._ids: dict[int, str] = {}
+        self._in_flight: deque[_InFlight] = deque()
+        self._most_in_flight = 2 if config.async_scheduling else 1
+        self._ended: list[Ended] = []
+        self._steps = 0
+        self._free_at_s = 0.0  # when the batch that was scheduled last ends
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is alive or a batch in flight."""
+        return bool(self._alive or self._in_flight)
+
+    def add_request(self, index: int, spec: RequestSpec, now_s: float) -> None:
+        """A request arrives.  Raises `ValueError` when its id is among the living."""
+        max_tokens = spec.output_tokens if spec.max_tokens is None else spec.max_tokens
+        answer = min(spec.output_tokens, max_tokens)
+        request = Request(
+            spec.request_id,
+            spec.prompt_tokens,
+            max_tokens,
+            now_s,
+            priority=spec.priority,
+            lora_request=spec.lora,
+            cache_salt=spec.cache_salt,
+            mm_hashes=[item.identifier for item in spec.mm_items],
+            mm_positions=spec.mm_items,
+            index=index,
+        )
+        hashes = FingerprintHashes(request, spec, self._hash_block_size, answer)
+        request.block_hashes = cast("list[BlockHash]", hashes)  # only ever read by index
+        self.scheduler.add_request(request)
+        self._alive[spec.request_id] = _Followed(request, answer)
+        self._ids[index] = spec.request_id
+
+    def watch(self, index: int) -> None:
+        """Nothing to do: this engine takes one step at a time."""
+
+    def abort(self, index: int, now_s: float) -> Ended | None:
+        """End a request between two steps; None if it has ended already."""
+        request_id = self._ids.get(index)
+        if request_id is None:
+            return None
+        self._observer.now_s = now_s
+        self.scheduler.finish_requests([request_id], RequestStatus.FINISHED_ABORTED)
+        return self._end(request_id, "aborted", now_s)
+
+    def advance(self, now_s: float, until_s: float) -> float | None:
+        """Take one step (or turn), whatever `until_s` is; see `Decider`."""
+        while True:
+            batch = self._schedule(now_s)
+            self._in_flight.append(batch)
+            if self._check:
+                self.check()
+            nothing = not batch.output.scheduled
+            if nothing and not batch.output.preempted and len(self._in_flight) == 1 and self._alive:
+                self._in_flight.pop()
+                self._steps -= 1
+                return None
+            if len(self._in_flight) >= self._most_in_flight or (nothing and not self._alive):
+                break
+        oldest = self._in_flight.popleft()
+        self._apply(oldest)
+        if self._check:
+            self.check()
+        return oldest.end_s
+
+    def take_ended(self) -> list[Ended]:
+        """The requests that ended since the last call, in order."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def check(self) -> None:
+        """Raise `InvariantError` unless the scheduler's state agrees with itself."""
+        self.scheduler.check()
+
+    def _schedule(self, now_s: float) -> _InFlight:
+        observer, scheduler = self._observer, self.scheduler
+        observer.now_s = now_s
+        observer.step = step = self._steps
+        self._steps += 1
+        evicted = self._pool.num_evicted_keys
+        output = scheduler.schedule()
+        for request in output.preempted:
+            followed = self._alive[request.request_id]
+            followed.done = max(followed.done, followed.computed)
+            followed.computed = 0
+        start_s = max(now_s, self._free_at_s)
+        chunks: list[tuple[int, int]] = []
+        contexts: list[int] = []
+        decodes: set[str] = set()
+        encoder_tokens = 0
+        for entry in output.scheduled.values():
+            request, before, tokens = entry.request, entry.num_computed, entry.num_tokens
+            followed = self._alive[request.request_id]
+            if followed.first_scheduled_s is None:
+                followed.first_scheduled_s = now_s
+            followed.recomputed += max(min(before + tokens, followed.done) - before, 0)
+            followed.computed = before + tokens
+            if tokens == 1 and before >= request.num_prompt_tokens:
+                contexts.append(before)
+                decodes.add(request.request_id)
+            else:
+                chunks.append((tokens, before))
+            for item in entry.encoder_inputs:
+                encoder_tokens += request.mm_positions[item].length
+        batch = Batch.of(chunks, contexts, encoder_tokens)
+        # an empty batch (everything was preempted) is never sent to the GPU
+        duration_s = self._step_time.seconds(batch) if output.scheduled else 0.0
+        self._free_at_s = end_s = start_s + duration_s
+        stats = output.prefix_cache_stats
+        row = (
+            len(scheduler.running),
+            len(scheduler.waiting),
+            batch.prefill_requests,
+            batch.prefill_tokens,
+            batch.decode_requests,
+            batch.context_tokens,
+            batch.encoder_tokens,
+            self._pool.get_num_free_blocks(),
+            self._pool.get_usage(),
+            len(output.preempted),
+            stats.queries,
+            stats.hits,
+            stats.preempted_queries,
+            stats.preempted_hits,
+            self._pool.num_evicted_keys - evicted,
+        )
+        return _InFlight(output, step, start_s, duration_s, end_s, frozenset(decodes), row)
+
+    def _apply(self, batch: _InFlight) -> None:
+        output, end_s, step = batch.output, batch.end_s, batch.step
+        self._observer.now_s = end_s
+        sampling = [entry.request for entry in output.scheduled.values() if entry.samples]
+        stopped = set()
+        sampled: list[_Followed] = []
+        for request in sampling:
+            followed = self._alive.get(request.request_id)
+            if followed is None or followed.request is not request:
+                continue  # it has ended in the meantime
+            sampled.append(followed)
+            if request.num_output_tokens + 1 >= followed.answer_tokens:
+                stopped.add(request.request_id)
+        for followed in sampled:
+            if followed.first_token_s is None:
+                followed.first_token_s = end_s
+            elif followed.last_step != step - 1:
+                name = followed.request.request_id
+                stall = (step, followed.request.index, end_s - followed.last_token_s, int(name in batch.decodes))
+                self._recorder.row("stalls", stall)
+            followed.last_step, followed.last_token_s = step, end_s
+        ended = self.scheduler.update_from_output(output, stopped)
+        for request in ended:
+            self._ended.append(self._end(request.request_id, "finished", end_s))
+        row = batch.row
+        self._recorder.row("steps", (step, batch.start_s, batch.duration_s, *row[:10], len(ended), *row[10:]))
+
+    def _end(self, request_id: str, status: str, finish_s: float) -> Ended:
+        followed = self._alive.pop(request_id)
+        request = followed.request
+        del self._ids[request.index]
+        reason = None
+        if status == "finished":
+            reason = "length" if request.status is RequestStatus.FINISHED_LENGTH_CAPPED else "stop"
+        return Ended(
+            request_index=request.index,
+            status=status,
+            reason=reason,
+            finish_s=finish_s,
+            first_scheduled_s=followed.first_scheduled_s,
+            first_token_s=followed.first_token_s,
+            output_tokens=request.num_output_tokens,
+            cached_tokens=max(request.num_cached_tokens, 0),
+            recomputed_tokens=followed.recomputed,
+            preemptions=request.num_preemptions,
+            phantom_hit_tokens=request.num_phantom_hit_tokens,
+        )
