@@ -88,8 +88,9 @@ class Admission:
         Called after `schedule`; with asynchronous scheduling only when no other batch is in flight.
         """
         found: list[tuple[Request, str]] = []
-        if len(output.preempted) == 1 and not scheduler.running and not output.scheduled:
-            request = output.preempted[0]
+        if output.preempted and not scheduler.running:
+            # the last to be preempted had the whole pool to itself by then
+            request = output.preempted[-1]
             found.append(
                 (request, f"alone in the engine it still lacks blocks at {request.num_tokens} tokens ({self._pool()})")
             )
@@ -102,13 +103,9 @@ class Admission:
                 found.append((request, f"it is not admitted to an empty engine ({self._pool()})"))
         for entry in output.scheduled.values():
             request = entry.request
+            limit = self.config.max_model_len
             # a chunk stops one token short of max_model_len, so the last prompt token is never computed
-            if (
-                request.num_prompt_tokens >= self.config.max_model_len
-                and request.is_prefill_chunk
-                and not entry.samples
-            ):
-                limit = self.config.max_model_len
+            if request.num_prompt_tokens >= limit and request.is_prefill_chunk and not entry.samples:
                 found.append(
                     (request, f"a prompt of max_model_len ({limit}) tokens does not end once it is computed in chunks")
                 )
