@@ -45,7 +45,7 @@ def render_picture(picture: Picture, folder: ResultsFolder, png_folder: Path | N
     for table, columns in picture.needs.items():
         present = folder.columns(table)
         if not present:
-            return Missing(picture.name, f"the run did not record the table “{table}”")
+            return Missing(picture.name, f"the table “{table}” was not recorded (recording.{table}: true records it)")
         lacking = [c for c in columns if c not in present]
         if lacking:
             return Missing(picture.name, f"the table “{table}” has no column {', '.join(lacking)}")

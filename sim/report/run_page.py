@@ -25,7 +25,7 @@ from sim.report.blocks import (
     shown,
 )
 from sim.report.embed import Missing, render_picture
-from sim.report.figures import distributions, timeline
+from sim.report.figures import distributions, misses, timeline
 from sim.report.values import flatten, in_words, is_number
 from sim.report.wording import number, plural
 
@@ -43,6 +43,12 @@ SECTIONS: tuple[tuple[str, str, tuple[Picture, ...]], ...] = (
         "Blocks",
         "What happened to the cached blocks that had to make room.",
         (distributions.LIFETIME, distributions.IDLE),
+    ),
+    (
+        "Why blocks missed",
+        "Every full block that was looked up and not found has a cause, and every eviction has a cost: "
+        "the tokens that were computed again for it.",
+        (misses.OVER_TIME, misses.BY_CATEGORY, misses.REGRET_BY_DEPTH, misses.REGRET_BY_AGE),
     ),
     (
         "Latency",

@@ -125,6 +125,7 @@ def series_picture(quantity: Quantity) -> Picture:
         top = ax.get_ylim()[1]
         ax.set_ylim(0, top * (1.16 if len(data.lines) <= 3 else 1.3))
         percents = PercentFormatter(decimals=0)
+        ax.set_yticks([t for t in ax.get_yticks() if not (quantity.share and t > 100) and t <= ax.get_ylim()[1]])
         ax.yaxis.set_major_formatter(percents if quantity.share else FuncFormatter(lambda v, _: short(v)))
         legend(ax, ncols=min(3, len(data.lines)))
 
