@@ -15,14 +15,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sim.analysis.prompt_keys import PromptKeys
 from sim.errors import KvsimError
-from workloads.fingerprint import prefix_fingerprints
-from workloads.spec import RequestSpec, Segment, stream_id
+from workloads.spec import RequestSpec
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
-
-_PADDING = stream_id("end of a partial block")
 
 
 class Origin(NamedTuple):
@@ -118,8 +116,9 @@ def accesses_from_keys(
     >>> len(accesses_from_keys([[0, 1], [0, 1, 2]]))
     5
     """
-    rows = [np.asarray(row, dtype=np.int64) for row in requests]
-    return _assemble(rows, block_size, last_tokens, origins)
+    rows = [list(row) for row in requests]
+    ids = np.array([key for row in rows for key in row], dtype=np.int64)
+    return _assemble(ids, [len(row) for row in rows], block_size, last_tokens, origins)
 
 
 def accesses_from_specs(
@@ -132,42 +131,31 @@ def accesses_from_specs(
 
     Returns:
         the accesses, and how many requests had no block at all.
+
+    Raises:
+        KvsimError: the block size is below 1.
     """
-    if block_size < 1:
-        raise KvsimError(f"block size {block_size}: a block holds at least 1 token")
-    rows: list[npt.NDArray[np.uint64]] = []
-    last: list[int] = []
+    keys = PromptKeys(block_size, full_blocks_only=full_blocks_only)
     origins: list[Origin] = []
     for spec in specs:
-        pieces = spec.prompt
-        rest = sum(piece.length for piece in pieces) % block_size
-        if rest and not full_blocks_only:
-            pieces = (*pieces, Segment(_PADDING, 0, block_size - rest))
-        rows.append(
-            prefix_fingerprints(
-                pieces, block_size, lora=spec.lora, mm_items=spec.mm_items, cache_salt=spec.cache_salt
-            )
-        )
-        last.append(rest if rest and not full_blocks_only else block_size)
+        keys.add(spec)
         origins.append(Origin(spec.category, spec.session, spec.turn))
-    empty = sum(not len(row) for row in rows)
-    return _assemble(rows, block_size, last, origins), empty
+    accesses = _assemble(keys.fingerprints(), keys.counts, block_size, keys.last_tokens, origins)
+    return accesses, keys.counts.count(0)
 
 
 def _assemble(
-    rows: Sequence[npt.NDArray[np.int64] | npt.NDArray[np.uint64]],
+    ids: npt.NDArray[np.int64] | npt.NDArray[np.uint64],
+    counts: Sequence[int],
     block_size: int,
     last_tokens: Sequence[int] | None,
     origins: Sequence[Origin],
 ) -> Accesses:
-    starts = np.zeros(len(rows) + 1, dtype=np.int64)
-    np.cumsum([len(row) for row in rows], out=starts[1:])
-    if starts[-1]:
-        _, keys = np.unique(np.concatenate(rows), return_inverse=True)
-    else:
-        keys = np.empty(0, dtype=np.int64)
+    starts = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=starts[1:])
+    keys = np.unique(ids, return_inverse=True)[1].astype(np.int64).reshape(-1)
     tokens = np.full(len(keys), block_size, dtype=np.int64)
     if last_tokens is not None:
         filled = np.diff(starts) > 0
         tokens[starts[1:][filled] - 1] = np.asarray(last_tokens, dtype=np.int64)[filled]
-    return Accesses(keys.astype(np.int64).reshape(-1), starts, tokens, block_size, tuple(origins))
+    return Accesses(keys, starts, tokens, block_size, tuple(origins))

@@ -20,13 +20,20 @@ def fifo_hits(accesses: Accesses, capacity: int) -> BoolArray:
     """
     missed: list[int] = []
     came_in = [-capacity] * accesses.num_keys
-    misses = 0
-    for at, key in enumerate(accesses.keys.tolist()):
+    # blocks that come only once always miss and are never looked for again: they only push the others on
+    shared = (accesses.previous >= 0) | (accesses.following < len(accesses))
+    places = np.flatnonzero(shared)
+    alone_before = places - np.arange(len(places))
+    again = 0
+    for at, key, alone in zip(places.tolist(), accesses.keys[places].tolist(), alone_before.tolist(), strict=True):
+        misses = alone + again
         if misses - came_in[key] >= capacity:
             came_in[key] = misses
-            misses += 1
+            again += 1
             missed.append(at)
-    return _all_but(missed, len(accesses))
+    hit = shared
+    hit[missed] = False
+    return hit
 
 
 def lfu_hits(accesses: Accesses, capacity: int) -> BoolArray:
@@ -56,10 +63,6 @@ def lfu_hits(accesses: Accesses, capacity: int) -> BoolArray:
         if count == len(queues):
             queues.append(OrderedDict())
         queues[count][key] = None
-    return _all_but(missed, len(accesses))
-
-
-def _all_but(missed: list[int], size: int) -> BoolArray:
-    hit = np.ones(size, dtype=np.bool_)
+    hit = np.ones(len(accesses), dtype=np.bool_)
     hit[missed] = False
     return hit
