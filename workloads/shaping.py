@@ -177,7 +177,7 @@ def fit_length(
     dropped: set[str] = set()
     for spec in specs:
         prompt = spec.prompt_tokens
-        output = spec.output_tokens if spec.max_tokens is None else max(spec.output_tokens, spec.max_tokens)
+        output = spec.output_tokens if spec.max_tokens is None else spec.max_tokens
         if spec.after in dropped:
             dropped.add(spec.request_id)
             log.skip("follows a request that was left out", 1, spec.source)
@@ -187,7 +187,7 @@ def fit_length(
             dropped.add(spec.request_id)
             log.skip(f"longer than max_model_len {max_model_len:,}", 1, spec.source)
         else:
-            room = min(output, max(max_model_len - prompt, max_model_len // 2))
+            room = max(1, min(output, max(max_model_len - prompt, max_model_len // 2)))
             pieces, items = _cut(spec.prompt, spec.mm_items, max_model_len - room)
             if not pieces:
                 dropped.add(spec.request_id)
@@ -195,7 +195,7 @@ def fit_length(
                 continue
             if sum(piece.length for piece in pieces) < prompt:
                 log.count(f"prompts cut to fit max_model_len {max_model_len:,}", 1, spec.source)
-            if spec.output_tokens > room:
+            if output > room:
                 log.count(f"answers cut to fit max_model_len {max_model_len:,}", 1, spec.source)
             if len(items) < len(spec.mm_items):
                 log.count("images cut off with their prompt", len(spec.mm_items) - len(items), spec.source)
