@@ -9,6 +9,7 @@ from sim.config.errors import Places
 from sim.config.models import ExperimentConfig
 from sim.config.resolve import resolve
 from sim.errors import KvsimError
+from sim.timing.build import build_step_time
 from workloads.load import TraceParams, check_labels
 
 
@@ -29,6 +30,10 @@ def cross_faults(config: ExperimentConfig, places: Places) -> list[str]:
         faults += [places.fault(("memory",), line) for line in str(error).splitlines()]
     except ValueError as error:
         faults.append(places.fault(("engine", "kv_cache_groups"), str(error)))
+    try:
+        build_step_time(config.timing, config.memory)
+    except (KvsimError, OSError, ValueError) as error:
+        faults += [places.fault(("timing",), line) for line in str(error).splitlines()]
     return faults
 
 

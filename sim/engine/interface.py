@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 from workloads.spec import RequestSpec
 
 
-class Ended(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Ended:
     """A request that has ended.  Times are seconds (None: it never came to that), counts tokens.
 
     `status` and `reason` are those of the requests table; see `sim.recording.schema`.
@@ -55,6 +57,9 @@ class Decider(Protocol):
 
     def take_ended(self) -> list[Ended]:
         """The requests that ended since the last call, in order."""
+
+    def close(self) -> None:
+        """Hand over rows that are still held back."""
 
     def check(self) -> None:
         """Raise `InvariantError` unless all state agrees."""

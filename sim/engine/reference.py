@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import NamedTuple, cast
 
+from sim.core.admission import Admission
 from sim.core.async_scheduler import AsyncScheduler
 from sim.core.block import BlockHash
 from sim.core.cache_groups import hash_block_size
@@ -14,6 +16,7 @@ from sim.core.scheduler_config import SchedulerConfig
 from sim.core.scheduler_output import SchedulerOutput
 from sim.engine.hashes import FingerprintHashes
 from sim.engine.interface import Ended
+from sim.engine.requests import core_request, max_tokens_of
 from sim.recording.recorder import Recorder
 from sim.recording.residency import BlockResidency
 from sim.timing.base import Batch, StepTime
@@ -85,6 +88,7 @@ class ReferenceEngine:
         self._hash_block_size = hash_block_size(config.groups)
         self._alive: dict[str, _Followed] = {}
         self._ids: dict[int, str] = {}
+        self._admission = Admission(config)
         self._in_flight: deque[_InFlight] = deque()
         self._most_in_flight = 2 if config.async_scheduling else 1
         self._ended: list[Ended] = []
@@ -98,20 +102,8 @@ class ReferenceEngine:
 
     def add_request(self, index: int, spec: RequestSpec, now_s: float) -> None:
         """A request arrives.  Raises `ValueError` when its id is among the living."""
-        max_tokens = spec.output_tokens if spec.max_tokens is None else spec.max_tokens
-        answer = min(spec.output_tokens, max_tokens)
-        request = Request(
-            spec.request_id,
-            spec.prompt_tokens,
-            max_tokens,
-            now_s,
-            priority=spec.priority,
-            lora_request=spec.lora,
-            cache_salt=spec.cache_salt,
-            mm_hashes=[item.identifier for item in spec.mm_items],
-            mm_positions=spec.mm_items,
-            index=index,
-        )
+        answer = min(spec.output_tokens, max_tokens_of(spec))
+        request = core_request(spec, index, now_s)
         hashes = FingerprintHashes(request, spec, self._hash_block_size, answer)
         request.block_hashes = cast("list[BlockHash]", hashes)  # only ever read by index
         self.scheduler.add_request(request)
@@ -132,19 +124,25 @@ class ReferenceEngine:
 
     def advance(self, now_s: float, until_s: float) -> float | None:
         """Take one step (or turn), whatever `until_s` is; see `Decider`."""
+        in_flight = self._in_flight
         while True:
             batch = self._schedule(now_s)
-            self._in_flight.append(batch)
+            rejected = [] if in_flight else self._admission.stuck(self.scheduler, batch.output)
+            for request, reason in rejected:
+                self._reject(request, reason, now_s)
             if self._check:
                 self.check()
-            nothing = not batch.output.scheduled
-            if nothing and not batch.output.preempted and len(self._in_flight) == 1 and self._alive:
-                self._in_flight.pop()
+            idle = not batch.output.scheduled and not batch.output.preempted and not in_flight
+            if idle and self._alive:
+                # nothing has changed, so it was no step
                 self._steps -= 1
-                return None
-            if len(self._in_flight) >= self._most_in_flight or (nothing and not self._alive):
+                if not rejected:
+                    return None
+                continue
+            in_flight.append(batch)
+            if len(in_flight) >= self._most_in_flight or not (batch.output.scheduled or self._alive):
                 break
-        oldest = self._in_flight.popleft()
+        oldest = in_flight.popleft()
         self._apply(oldest)
         if self._check:
             self.check()
@@ -154,6 +152,9 @@ class ReferenceEngine:
         """The requests that ended since the last call, in order."""
         ended, self._ended = self._ended, []
         return ended
+
+    def close(self) -> None:
+        """Nothing is held back."""
 
     def check(self) -> None:
         """Raise `InvariantError` unless the scheduler's state agrees with itself."""
@@ -239,6 +240,11 @@ class ReferenceEngine:
             self._ended.append(self._end(request.request_id, "finished", end_s))
         row = batch.row
         self._recorder.row("steps", (step, batch.start_s, batch.duration_s, *row[:10], len(ended), *row[10:]))
+
+    def _reject(self, request: Request, reason: str, now_s: float) -> None:
+        """End a request of which it has become certain that it never would end."""
+        self.scheduler.finish_requests([request.request_id], RequestStatus.FINISHED_ABORTED)
+        self._ended.append(replace(self._end(request.request_id, "rejected", now_s), reason=reason))
 
     def _end(self, request_id: str, status: str, finish_s: float) -> Ended:
         followed = self._alive.pop(request_id)
