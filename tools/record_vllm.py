@@ -1,0 +1,245 @@
+"""Record an installed vLLM's scheduler, so that `kvsim verify` can compare its decisions with kvsim's.
+
+Needs vLLM in the same environment (its scheduler runs on the CPU, without a model); nothing else of
+kvsim does.  Reads a scenario, which is a recording without ``steps`` (the format is in
+docs/fidelity.md), and writes the recording:
+
+    python tools/record_vllm.py scenario.json recording.json.gz
+
+Only what the synchronous scheduler with one full-attention group decides is recorded; a scenario with
+``groups`` or ``async_scheduling`` is refused.  Written for vLLM 0.33; vLLM's internal interfaces move, so
+another version may need another import or argument here, which then fails with vLLM's own message.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+STATISTICS = ("requests", "queries", "hits", "preempted_requests", "preempted_queries", "preempted_hits")
+
+
+def fail(message: str) -> None:
+    """Print one line and exit with 2."""
+    print(f"record_vllm: error: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def prompt_tokens(parts: list[list[Any]]) -> list[int]:
+    """The token ids that the recording format defines for a prompt."""
+    tokens: list[int] = []
+    for part in parts:
+        if part[0] == "reply":
+            _, index, start, count = part
+            tokens += [answer_token(index, position) for position in range(start, start + count)]
+        else:
+            seed, count = part
+            tokens += [(seed * 1000003 + j * 7919) % 50000 for j in range(count)]
+    return tokens
+
+
+def answer_token(index: int, position: int) -> int:
+    """What request number `index` answers at an absolute position."""
+    return (index * 104729 + position * 15485863) % 50000
+
+
+def sha(ids: list[int]) -> str:
+    """Digest of a free list."""
+    return hashlib.sha256(",".join(map(str, ids)).encode()).hexdigest()[:16]
+
+
+class Recorder:
+    """Drives vLLM's scheduler through a scenario, step by step."""
+
+    def __init__(self, scenario: dict[str, Any]) -> None:
+        try:
+            import vllm
+        except ImportError:
+            fail("vLLM is not installed here: pip install vllm==0.33.0, in an environment of its own")
+        self.version = vllm.__version__
+        self.scenario = scenario
+        self.engine = scenario["engine"]
+        for feature in ("groups", "async_scheduling"):
+            if self.engine.get(feature):
+                fail(f"scenario: {feature} is not recorded by this script")
+        os.environ.pop("PYTHONHASHSEED", None)
+        self.scheduler = self._make_scheduler()
+        self.order = {entry["id"]: index for index, entry in enumerate(scenario["requests"])}
+
+    def _make_scheduler(self) -> Any:
+        import torch
+        from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
+        from vllm.v1.core.sched.scheduler import Scheduler
+        from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+        from vllm.v1.structured_output import StructuredOutputManager
+
+        engine = self.engine
+        block_size = engine["block_size"]
+        scheduler_config = SchedulerConfig(
+            max_num_seqs=engine["max_num_seqs"],
+            max_num_batched_tokens=engine["max_num_batched_tokens"],
+            max_model_len=engine["max_model_len"],
+            enable_chunked_prefill=engine.get("enable_chunked_prefill", True),
+            policy=engine.get("policy", "fcfs"),
+            long_prefill_token_threshold=engine.get("long_prefill_token_threshold", 0),
+            disable_chunked_mm_input=engine.get("disable_chunked_mm_input", False),
+            is_encoder_decoder=False,
+            async_scheduling=False,
+        )
+        for name in ("watermark", "scheduler_reserve_full_isl"):
+            if name in engine:
+                setattr(scheduler_config, name, engine[name])
+        cache_config = CacheConfig(
+            block_size=block_size,
+            gpu_memory_utilization=0.9,
+            swap_space=0,
+            cache_dtype="auto",
+            enable_prefix_caching=engine.get("enable_prefix_caching", True),
+            prefix_caching_hash_algo=engine["hash_algo"],
+        )
+        cache_config.num_gpu_blocks = engine["num_gpu_blocks"]
+        model_config = ModelConfig(model="facebook/opt-125m", max_model_len=engine["max_model_len"])
+        config = VllmConfig(
+            scheduler_config=scheduler_config,
+            model_config=model_config,
+            cache_config=cache_config,
+            device_config=DeviceConfig(device="cpu"),
+        )
+        spec = FullAttentionSpec(block_size=block_size, num_kv_heads=1, head_size=1, dtype=torch.float32)
+        return Scheduler(
+            vllm_config=config,
+            kv_cache_config=KVCacheConfig(
+                num_blocks=engine["num_gpu_blocks"],
+                kv_cache_tensors=[],
+                kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)],
+            ),
+            structured_output_manager=StructuredOutputManager(config),
+            block_size=block_size,
+            log_stats=True,
+        )
+
+    def _request(self, index: int) -> Any:
+        from vllm.sampling_params import SamplingParams
+        from vllm.utils.hashing import get_hash_fn_by_name
+        from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+        from vllm.v1.request import Request
+
+        entry = self.scenario["requests"][index]
+        function = get_hash_fn_by_name(self.engine["hash_algo"])
+        init_none_hash(function)
+        return Request(
+            request_id=entry["id"],
+            prompt_token_ids=prompt_tokens(entry["prompt"]),
+            sampling_params=SamplingParams(ignore_eos=True, max_tokens=entry["output_tokens"]),
+            pooling_params=None,
+            arrival_time=float(entry["arrival_step"]),
+            priority=entry.get("priority", 0),
+            cache_salt=entry.get("cache_salt"),
+            block_hasher=get_request_block_hasher(self.engine["block_size"], function),
+        )
+
+    def _free_ids(self) -> list[int]:
+        queue = self.scheduler.kv_cache_manager.block_pool.free_block_queue
+        return [block.block_id for block in queue.get_all_free_blocks()]
+
+    def step(self, number: int) -> dict[str, Any]:
+        """One step: arrivals, aborts, schedule, end."""
+        from vllm.v1.outputs import ModelRunnerOutput
+        from vllm.v1.request import RequestStatus
+
+        scheduler = self.scheduler
+        for index, entry in enumerate(self.scenario["requests"]):
+            if entry["arrival_step"] == number:
+                scheduler.add_request(self._request(index))
+        gone = [abort["id"] for abort in self.scenario.get("aborts", []) if abort["step"] == number]
+        scheduler.finish_requests([name for name in gone if name in scheduler.requests], RequestStatus.FINISHED_ABORTED)
+        before = {name: request.num_preemptions for name, request in scheduler.requests.items()}
+        output = scheduler.schedule()
+        scheduled = dict(output.num_scheduled_tokens)
+        cached = output.scheduled_cached_reqs
+        blocks = {request.req_id: [list(ids) for ids in request.block_ids] for request in output.scheduled_new_reqs}
+        blocks |= {
+            name: [list(g) for g in ids] for name, ids in zip(cached.req_ids, cached.new_block_ids, strict=True) if ids
+        }
+        free = self._free_ids()
+        stats = scheduler.kv_cache_manager.make_prefix_cache_stats()
+        fields = {
+            "step": number,
+            "scheduled": scheduled,
+            "computed_before": {n: scheduler.requests[n].num_computed_tokens - k for n, k in scheduled.items()},
+            "block_ids": {name: ids for name, ids in blocks.items() if any(ids)},
+            "preempted": sorted(
+                name for name, request in scheduler.requests.items() if request.num_preemptions > before.get(name, 0)
+            ),
+            "encoder_inputs": {name: list(ids) for name, ids in output.scheduled_encoder_inputs.items() if ids},
+            "running": [request.request_id for request in scheduler.running],
+            "waiting": len(scheduler.waiting),
+            "num_free_blocks": len(free),
+            "free_queue_sha": sha(free),
+            "free_queue_head": free[:6],
+            "prefix_cache": {name: getattr(stats, name, 0) for name in STATISTICS},
+        }
+        alive = set(scheduler.requests)
+        ids = list(scheduled)
+        sampled = []
+        for name in ids:
+            request = scheduler.requests[name]
+            done = request.num_computed_tokens >= request.num_tokens
+            sampled.append([answer_token(self.order[name], request.num_tokens)] if done else [])
+        scheduler.update_from_output(
+            output,
+            ModelRunnerOutput(
+                req_ids=ids,
+                req_id_to_index={name: position for position, name in enumerate(ids)},
+                sampled_token_ids=sampled,
+                logprobs=None,
+                prompt_logprobs_dict={},
+                pooler_output=[],
+            ),
+        )
+        fields["finished"] = sorted(alive - set(scheduler.requests), key=self.order.__getitem__)
+        fields["free_queue_sha_after"] = sha(self._free_ids())
+        return fields
+
+    def record(self) -> dict[str, Any]:
+        """The whole scenario."""
+        arrivals = sorted(entry["arrival_step"] for entry in self.scenario["requests"])
+        steps, number = [], 0
+        while True:
+            steps.append(self.step(number))
+            if self.scheduler.requests:
+                number += 1
+                continue
+            later = [step for step in arrivals if step > number]
+            if not later:
+                break
+            number = later[0]
+        recording = {key: value for key, value in self.scenario.items() if key != "steps"}
+        return {"reference": f"vllm {self.version}"} | recording | {"steps": steps}
+
+
+def main() -> None:
+    """Read a scenario, write a recording."""
+    parser = argparse.ArgumentParser(description="Record vLLM's scheduler for kvsim verify.")
+    parser.add_argument("scenario", type=Path, help="a recording without steps (JSON, plain or gzip)")
+    parser.add_argument("recording", type=Path, help="where to write (.json.gz)")
+    arguments = parser.parse_args()
+    try:
+        data = arguments.scenario.read_bytes()
+        scenario = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+    except (OSError, ValueError) as error:
+        fail(f"{arguments.scenario}: {error}")
+    recording = Recorder(scenario).record()
+    with gzip.open(arguments.recording, "wt") as file:
+        json.dump(recording, file)
+    print(f"{arguments.recording}: {len(recording['steps'])} steps of {recording['reference']}")
+
+
+if __name__ == "__main__":
+    main()
