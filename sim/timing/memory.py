@@ -150,9 +150,12 @@ class MemoryConfig(BaseModel):
                 raise ValueError("give num_gpu_blocks, or kv_cache_memory with a model, or a model and a gpu")
         if self.kv_cache_memory is not None and len(self.kv_cache_memory) == 0:
             raise ValueError("kv_cache_memory is an empty list")
-        kv_dtype_bytes(self.kv_cache_dtype)
-        if self.dtype is not None:
-            weight_format(self.dtype)
+        try:
+            kv_dtype_bytes(self.kv_cache_dtype)
+            if self.dtype is not None:
+                weight_format(self.dtype)
+        except PlanningError as error:
+            raise ValueError(str(error)) from None
         return self
 
 
