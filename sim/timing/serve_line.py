@@ -86,10 +86,6 @@ _SHORT = {
     "-O": "--compilation-config",
     "--kv-cache-memory": "--kv-cache-memory-bytes",
 }
-    "-pp": "--pipeline-parallel-size",
-    "-O": "--compilation-config",
-    "--kv-cache-memory": "--kv-cache-memory-bytes",
-}
 
 # flags that would change decisions in ways that are not simulated: better stopped than silently left out
 _NOT_SIMULATED = {
@@ -105,7 +101,8 @@ _NOT_SIMULATED = {
 # values that leave the model's own; a dtype of two bytes only says how the engine computes
 _AUTOMATIC = {
     "--dtype": ("auto", "bfloat16", "float16", "half"),
-    "--quantization": ("None", "none", "null"), "--max-model-len": ("auto", "-1"),
+    "--quantization": ("None", "none", "null"),
+    "--max-model-len": ("auto", "-1"),
 }
 
 
