@@ -28,6 +28,8 @@ class FastBatch:
         preempted: in the order in which it happened.
         decodes: requests that the calendar schedules beside `entries`, one token each.
         withdrawn: the last victim that had been scheduled in this very step.
+        step, end_s: its number, and when it has run; set by the engine.
+        stalls: for each token that did not come one step after the one before: request, seconds in between.
     """
 
     def __init__(self, budget: int, encoder_budget: int, decodes: int = 0) -> None:
@@ -40,6 +42,9 @@ class FastBatch:
         self.entries: list[Entry] = []
         self.preempted: list[FastRequest] = []
         self.withdrawn: FastRequest | None = None
+        self.step = 0
+        self.end_s = 0.0
+        self.stalls: list[tuple[FastRequest, float]] = []
         #: requests, queried tokens, hit tokens; then the same for requests that had been preempted
         self.queries = [0, 0, 0, 0, 0, 0]
 
@@ -73,3 +78,11 @@ class FastBatch:
         self.queries[first] += 1
         self.queries[first + 1] += request.known
         self.queries[first + 2] += hit_tokens
+
+    def token(self, request: FastRequest, now_s: float) -> None:
+        """A token of a request is there at the end of this batch."""
+        if request.first_token_s < 0:
+            request.first_token_s = now_s
+        elif request.last_step != self.step - 1:
+            self.stalls.append((request, now_s - request.last_token_s))
+        request.last_step, request.last_token_s = self.step, now_s

@@ -48,6 +48,7 @@ class KeyTable:
         depth: int32, position of the key's block in its chain (0 = first block of a prompt).
         first_block: int32, the block that a lookup finds, -1 for none.
         others: further blocks with the same key in the order in which they got it (rare).
+        eager: number of living requests that are `eager`.
     """
 
     def __init__(self, capacity: int = 1 << 14) -> None:
@@ -57,6 +58,7 @@ class KeyTable:
         self.first_block: I32Array = np.full(capacity, -1, dtype=np.int32)
         self.first_block_at = memoryview(self.first_block)
         self.others: dict[int, list[int]] = {}
+        self.eager = 0
         self._runs: dict[int, _Run] = {}
 
     def intern(self, fingerprints: U64Array, request: FastRequest) -> list[Span]:
@@ -84,10 +86,22 @@ class KeyTable:
             spans.append(Span(at, base, length))
             at += length
             if run.owner is not None and at > run.owner.prompt_blocks:
-                run.owner.eager = True
+                self._mark(run.owner)
             if at > request.prompt_blocks:
-                request.eager = True
+                self._mark(request)
         return spans
+
+    def _mark(self, request: FastRequest) -> None:
+        if not request.eager:
+            request.eager = True
+            self.eager += 1
+
+    def forget(self, request: FastRequest) -> None:
+        """A request has ended; its keys stay."""
+        if request.run is not None:
+            request.run.owner = None
+        if request.eager:
+            self.eager -= 1
 
     def _add(self, fingerprints: U64Array, depth: int) -> int:
         """Make new keys; the first one is returned."""

@@ -56,7 +56,7 @@ class FastPool:
         rows: int64 (num_blocks, ROW), one row per block; column KEY is -1 for none.
         evicted_blocks: keys that left the cache, in total.
         phantom: blocks whose keys stand for content that was never computed.
-        now_bits, index: set by the scheduler: the time, and the request that takes blocks.
+        now_bits: the time, set by the scheduler.
     """
 
     def __init__(self, num_blocks: int, keys: KeyTable, log: EvictionLog | None, events: KeyEvents | None) -> None:
@@ -73,20 +73,19 @@ class FastPool:
         self._used = self.rows[:, USED]
         self._references_at = memoryview(self.references)
         self._rows_at = memoryview(self.rows)
-        self._log = log
+        self.log = log
         self.events = events
         self.evicted_blocks = 0
         self.phantom: set[int] = set()
         self.now_bits = 0
-        self.index = -1
 
-    def take(self, number: int) -> I32Array:
-        """Take `number` ≥ 1 blocks from the front of the free list, of which there must be as many.
+    def take(self, number: int, index: int) -> I32Array:
+        """Request `index` takes `number` ≥ 1 blocks from the front of the free list, which must have as many.
 
         They lose the keys that they still have and are held once.
         """
         if number == 1:
-            return np.array((self.take_one(),), dtype=np.int32)
+            return np.array((self.take_one(index),), dtype=np.int32)
         blocks = self.free.pop(number)
         rows = self.rows.take(blocks, axis=0)
         keys = rows[:, KEY]
@@ -98,25 +97,25 @@ class FastPool:
             evicted = blocks if len(rows) == number else rows[:, BLOCK].astype(np.int32)
             self.keys.remove(keys, evicted)
             self.evicted_blocks += len(rows)
-            if self._log is not None:
-                self._log.evicted(rows, self.index)
+            if self.log is not None:
+                self.log.evicted(rows, index)
             if self.events is not None:
                 for key in keys.tolist():
                     self.events.removed(key)
             if self.phantom:
                 self.phantom.difference_update(evicted.tolist())
         self.references[blocks] = 1
-        self._fresh[blocks] = (self.now_bits, self.now_bits, 0, self.index, -1)
+        self._fresh[blocks] = (self.now_bits, self.now_bits, 0, index, -1)
         return blocks
 
-    def take_one(self) -> int:
+    def take_one(self, index: int) -> int:
         """`take` for a single block."""
         block = self.free.pop_one()
         at = self._rows_at
         key = at[block, KEY]
         if key >= 0:
-            if self._log is not None:
-                self._log.evicted_one(self.rows[block].tobytes(), self.index)
+            if self.log is not None:
+                self.log.evicted_one(self.rows[block].tobytes(), index)
             self.keys.remove_one(key, block)
             self.evicted_blocks += 1
             at[block, KEY] = -1
@@ -125,10 +124,10 @@ class FastPool:
             if self.phantom:
                 self.phantom.discard(block)
         self._references_at[block] = 1
-        if self._log is not None:
+        if self.log is not None:
             at[block, ALLOCATED] = at[block, USED] = self.now_bits
             at[block, HITS] = 0
-            at[block, OWNER] = self.index
+            at[block, OWNER] = index
         return block
 
     def unused(self, blocks: I32Array) -> int:
@@ -142,7 +141,7 @@ class FastPool:
         if len(free):
             self.free.remove(free)
         self.references[blocks] = held + 1
-        if self._log is not None:
+        if self.log is not None:
             self._hits[blocks] += 1
 
     def give_keys(self, base: int, blocks: I32Array) -> None:
@@ -166,7 +165,7 @@ class FastPool:
             if held.any():
                 blocks = blocks[held == 0]
             self.free.append(blocks)
-            if self._log is not None:
+            if self.log is not None:
                 self._used[blocks] = self.now_bits
 
     def check(self) -> None:

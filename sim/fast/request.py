@@ -31,6 +31,7 @@ class FastRequest:
         "cached",
         "cached_tokens",
         "computed",
+        "dated",
         "done",
         "eager",
         "ended_s",
@@ -41,6 +42,8 @@ class FastRequest:
         "items",
         "keyed_blocks",
         "known",
+        "last_step",
+        "last_token_s",
         "lora",
         "max_tokens",
         "phantom_tokens",
@@ -102,7 +105,8 @@ class FastRequest:
         self.cached = 0
         #: number of admission, which is the order of the running requests
         self.seq = -1
-        #: a calendar request has computed ``step - base`` tokens when step `step` starts
+        #: it stands in the calendar; it then has computed ``step - base`` tokens when step `step` starts
+        self.dated = False
         self.base = 0
         self.status = WAITING
         self.preemptions = 0
@@ -113,6 +117,9 @@ class FastRequest:
         self.first_scheduled_s = -1.0
         self.first_token_s = -1.0
         self.ended_s = -1.0
+        #: step and time of its last token
+        self.last_step = -1
+        self.last_token_s = 0.0
 
     def __repr__(self) -> str:
         return f"<FastRequest {self.index} {self.request_id!r} known={self.known} computed={self.computed}>"

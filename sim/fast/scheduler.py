@@ -9,14 +9,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from sim.core.scheduler_config import SchedulerConfig
 from sim.fast.batch import FastBatch
-from sim.fast.config import FastConfig
 from sim.fast.encoder import FastEncoderCache
 from sim.fast.keys import KeyTable, U64Array
 from sim.fast.pool import EvictionLog, FastPool, I32Array, KeyEvents, time_bits
 from sim.fast.request import ABORTED, FINISHED, PREEMPTED, RUNNING, WAITING, FastRequest
 from sim.fast.waiting import FirstComeQueue, PriorityQueue, WaitingQueue
 
+_ANY = 1 << 62
+_NOT_BLOCKED = (1, 0)
 _NO_BLOCKS = np.empty(0, dtype=np.int32)
 
 
@@ -26,22 +28,22 @@ class FastScheduler:
     Attributes:
         running: in order of admission.
         waiting: the queue of those that are not running.
-        blocked: the waiting requests cannot start until a block is released or given a key, a request
-            arrives, or one ends; only `admit` sets it.
+        block_size: tokens of a block.
     """
 
     def __init__(
-        self, config: FastConfig, log: EvictionLog | None = None, events: KeyEvents | None = None
+        self, config: SchedulerConfig, log: EvictionLog | None = None, events: KeyEvents | None = None
     ) -> None:
         self.config = config
+        self.block_size = config.groups[0].block_size
         self.keys = KeyTable()
         self.pool = FastPool(config.num_gpu_blocks, self.keys, log, events)
-        self.encoder = FastEncoderCache(config.encoder_space)
+        self.encoder = FastEncoderCache(config.encoder_capacity)
         self.by_priority = config.scheduling_policy == "priority"
         self.waiting: WaitingQueue = PriorityQueue() if self.by_priority else FirstComeQueue()
         self.running: list[FastRequest] = []
-        self.blocked = False
         self.admissions = 0
+        self._blocked = _NOT_BLOCKED
         self.now_s = 0.0
 
     def set_time(self, now_s: float) -> None:
@@ -55,18 +57,29 @@ class FastScheduler:
             request.keyed_blocks = len(fingerprints)
             request.spans = self.keys.intern(fingerprints, request)
         self.waiting.add(request)
-        self.blocked = False
+        self._blocked = _NOT_BLOCKED
+
+    def can_admit(self, budget: int) -> bool:
+        """Whether a waiting request might start with this token budget; False is certain.
+
+        What `admit` found out stays true until a request arrives or ends, or a block is released or
+        given a key.
+        """
+        if not self.waiting or budget <= 0 or len(self.running) >= self.config.max_num_seqs:
+            return False
+        low, high = self._blocked
+        return not low <= budget <= high
 
     # ---- one step ---------------------------------------------------------------------------
 
     def schedule(self, now_s: float) -> FastBatch:
         """Decide one batch; every running request's counters must be up to date."""
         self.set_time(now_s)
-        batch = FastBatch(self.config.max_num_batched_tokens, self.config.encoder_budget)
+        batch = FastBatch(self.config.max_num_batched_tokens, self.config.encoder_compute_budget)
         self._schedule_running(batch)
         if not batch.preempted:
             self.admit(batch)
-        self._advance(batch)
+        self.advance(batch)
         return batch
 
     def _schedule_running(self, batch: FastBatch) -> None:
@@ -77,14 +90,14 @@ class FastScheduler:
             position += 1
             if self._ends_in_flight(request):
                 continue
-            tokens = self._chunk(request, request.known + request.placeholders - request.computed, batch.budget)
+            tokens = self.chunk(request, batch.budget)
             items: list[int] = []
             if request.items and tokens:
-                tokens, items = self._encode(request, request.computed, tokens, batch)
+                tokens, items = self.encode(request, request.computed, tokens, batch)
             if tokens == 0:
                 continue
             before = request.blocks
-            while not self._extend(request, tokens):
+            while not self.extend(request, tokens):
                 victim = max(running, key=_rank) if self.by_priority else running[-1]
                 running.remove(victim)
                 if batch.withdraw(victim):
@@ -99,12 +112,12 @@ class FastScheduler:
                 break
             batch.add(request, tokens, before)
             if items:
-                self._take_embeddings(request, items, batch)
+                self.take_embeddings(request, items, batch)
 
     def admit(self, batch: FastBatch) -> None:
         """Start waiting requests as far as budget, seats and memory go."""
         config, waiting, running = self.config, self.waiting, self.running
-        loras = {r.lora.id for r in running if r.lora is not None} if config.max_loras else set()
+        loras = {r.lora.id for r in running if r.lora is not None} if config.max_loras is not None else set()
         passed_over: list[FastRequest] = []
         while waiting and batch.budget > 0:
             if len(running) >= config.max_num_seqs:
@@ -112,29 +125,33 @@ class FastScheduler:
             request = waiting.peek()
             lora = request.lora
             if request.stale or (
-                config.max_loras and lora is not None and lora.id not in loras and len(loras) >= config.max_loras
+                config.max_loras is not None
+                and lora is not None
+                and lora.id not in loras
+                and len(loras) >= config.max_loras
             ):
                 passed_over.append(waiting.pop())
                 continue
             hits = self.lookup(request)
-            computed = len(hits) * config.block_size
+            computed = len(hits) * self.block_size
             tokens = request.known - computed
             threshold = config.long_prefill_token_threshold
             if 0 < threshold < tokens and len(running) + len(waiting) > 1:
                 tokens = threshold
             if tokens > batch.budget and not config.enable_chunked_prefill:
-                self.blocked = batch.tokens == batch.decodes
+                self._blocked = (0, tokens - 1)
                 break
             tokens = min(tokens, batch.budget)
             items: list[int] = []
             if request.items:
-                tokens, items = self._encode(request, computed, tokens, batch)
+                tokens, items = self.encode(request, computed, tokens, batch)
                 if tokens == 0:
                     passed_over.append(waiting.pop())
                     continue
             if not self._start(request, hits, tokens):
                 self.encoder.release_all(request.index, request.items)
-                self.blocked = not request.items
+                if not request.items:
+                    self._blocked = (batch.budget, _ANY)
                 break
             waiting.pop()
             request.seq = self.admissions
@@ -148,24 +165,28 @@ class FastScheduler:
                 request.cached_tokens = computed
                 request.first_scheduled_s = self.now_s
             if self.pool.phantom and computed:
-                request.phantom_tokens += config.block_size * len(self.pool.phantom.intersection(hits.tolist()))
+                request.phantom_tokens += self.block_size * len(self.pool.phantom.intersection(hits.tolist()))
             request.status = RUNNING
             request.computed = computed
             batch.add(request, tokens, 0)
             if items:
-                self._take_embeddings(request, items, batch)
+                self.take_embeddings(request, items, batch)
         if passed_over:
-            self.blocked = not waiting and not any(request.stale or request.items for request in passed_over)
+            if any(request.stale or request.items for request in passed_over):
+                self._blocked = _NOT_BLOCKED
+            elif not waiting:
+                self._blocked = (0, _ANY)
             waiting.give_back(passed_over)
 
-    def _chunk(self, request: FastRequest, tokens: int, budget: int) -> int:
-        """How many of `tokens` a running request may compute."""
+    def chunk(self, request: FastRequest, budget: int) -> int:
+        """How many tokens a running request may compute with this budget, its items aside."""
+        tokens = request.known + request.placeholders - request.computed
         threshold = self.config.long_prefill_token_threshold
         if 0 < threshold < tokens and len(self.running) + len(self.waiting) > 1:
             tokens = threshold
-        return min(tokens, budget, self.config.max_model_len - 1 - request.computed)
+        return max(min(tokens, budget, self.config.max_model_len - 1 - request.computed), 0)
 
-    def _advance(self, batch: FastBatch) -> None:
+    def advance(self, batch: FastBatch) -> None:
         """The batch is on its way: its tokens count as computed."""
         asynchronous = self.config.async_scheduling
         for entry in batch.entries:
@@ -183,7 +204,7 @@ class FastScheduler:
 
     def lookup(self, request: FastRequest) -> I32Array:
         """The cached blocks of the longest prefix, at least one token short of what the request knows."""
-        most = min((request.known - 1) // self.config.block_size, request.keyed_blocks)
+        most = min((request.known - 1) // self.block_size, request.keyed_blocks)
         first_block = self.keys.first_block
         found: list[I32Array] = []
         for first, base, length in request.spans:
@@ -203,7 +224,7 @@ class FastScheduler:
     def _start(self, request: FastRequest, hits: I32Array, tokens: int) -> bool:
         """Give a waiting request its hit blocks and new ones for `tokens` tokens; False: nothing changed."""
         config, pool = self.config, self.pool
-        size, hit = config.block_size, len(hits)
+        size, hit = self.block_size, len(hits)
         total = min(hit * size + tokens, config.max_model_len)
         free = pool.free.count
         if self.running:
@@ -219,31 +240,29 @@ class FastScheduler:
         if hit:
             pool.touch(hits)
             request.table[:hit] = hits
-        pool.index = request.index
         if new:
-            request.table[hit : hit + new] = pool.take(new)
+            request.table[hit : hit + new] = pool.take(new, request.index)
         request.blocks = hit + new
         request.cached = hit
         self.give_keys(request, min(total, request.known))
         return True
 
-    def _extend(self, request: FastRequest, tokens: int) -> bool:
+    def extend(self, request: FastRequest, tokens: int) -> bool:
         """Give a running request the blocks for `tokens` more tokens; False: nothing changed."""
-        size = self.config.block_size
+        size = self.block_size
         total = min(request.computed + tokens, self.config.max_model_len)
         new = -(-total // size) - request.blocks
         if new > 0:
             if new > self.pool.free.count:
                 return False
-            self.pool.index = request.index
-            request.table[request.blocks : request.blocks + new] = self.pool.take(new)
+            request.table[request.blocks : request.blocks + new] = self.pool.take(new, request.index)
             request.blocks += new
         self.give_keys(request, min(total, request.known))
         return True
 
     def give_keys(self, request: FastRequest, tokens: int) -> None:
         """The blocks that are full with the first `tokens` tokens get their keys, if they have none yet."""
-        full = min(tokens // self.config.block_size, request.keyed_blocks)
+        full = min(tokens // self.block_size, request.keyed_blocks)
         start = request.cached
         if full <= start:
             return
@@ -256,7 +275,7 @@ class FastScheduler:
             keys = self.keys_of(request, max(start - 1, 0), full)
             pool.events.stored(keys[1:] if start else keys, keys[0] if start else None)
         request.cached = full
-        self.blocked = False
+        self._blocked = _NOT_BLOCKED
 
     @staticmethod
     def keys_of(request: FastRequest, start: int, end: int) -> list[int]:
@@ -270,13 +289,13 @@ class FastScheduler:
         """All blocks and embeddings of a request are let go."""
         if request.blocks:
             self.pool.release(request.table[: request.blocks], request.cached)
-            self.blocked = False
+            self._blocked = _NOT_BLOCKED
         request.blocks = request.cached = 0
         if request.items:
             self.encoder.release_all(request.index, request.items)
 
     def _preempt(self, request: FastRequest, batch: FastBatch) -> None:
-        computed = request.computed // self.config.block_size
+        computed = request.computed // self.block_size
         if request.cached > computed and batch.withdrawn is request:
             self.pool.phantom.update(request.table[computed : request.cached].tolist())
         self.release(request)
@@ -290,7 +309,7 @@ class FastScheduler:
 
     # ---- multimodal items ---------------------------------------------------------------------
 
-    def _encode(self, request: FastRequest, computed: int, tokens: int, batch: FastBatch) -> tuple[int, list[int]]:
+    def encode(self, request: FastRequest, computed: int, tokens: int, batch: FastBatch) -> tuple[int, list[int]]:
         """Cut a chunk where an item cannot be encoded now; which items to take in (one of equal ones is encoded)."""
         encoder, budget, planned = self.encoder, batch.encoder_budget, 0
         chosen: list[int] = []
@@ -318,7 +337,7 @@ class FastScheduler:
             identifiers.add(item.identifier)
         return tokens, chosen
 
-    def _take_embeddings(self, request: FastRequest, items: list[int], batch: FastBatch) -> None:
+    def take_embeddings(self, request: FastRequest, items: list[int], batch: FastBatch) -> None:
         encoded = []
         for number in items:
             item = request.items[number]
@@ -333,18 +352,20 @@ class FastScheduler:
     # ---- end of a step ------------------------------------------------------------------------
 
     def apply(self, batch: FastBatch, now_s: float) -> list[FastRequest]:
-        """The batch has run: samples become known.  Returns the requests that ended, in scheduling order."""
+        """The batch has run: samples become known.  Returns the requests to `finish`, in scheduling order."""
         self.set_time(now_s)
+        asynchronous = self.config.async_scheduling
         ended: list[FastRequest] = []
         for entry in batch.entries:
             request = entry.request
-            if self.config.async_scheduling:
+            if asynchronous:
                 request.in_flight -= entry.tokens
             if request.status >= FINISHED:
                 continue
             stale = request.stale > 0
             if stale:
                 request.stale -= entry.tokens
+                self._blocked = _NOT_BLOCKED
             if request.items and not stale:
                 done = request.computed - request.placeholders
                 for number, item in enumerate(request.items):
@@ -352,19 +373,19 @@ class FastScheduler:
                         self.encoder.release(request.index, number, item)
             if not entry.samples:
                 continue
-            if request.first_token_s < 0:
-                request.first_token_s = now_s
+            batch.token(request, now_s)
             request.known += 1
-            if not stale and request.placeholders:
-                request.placeholders -= 1
-            if request.known >= request.stop_tokens:
-                if not stale and self.config.async_scheduling and request.status == RUNNING:
+            if asynchronous and not stale:
+                held, request.placeholders = request.placeholders, request.placeholders - 1
+                if held and request.status == RUNNING:
                     self.give_keys(request, min(request.computed - request.in_flight, request.known))
-                self.end(request, FINISHED, now_s)
+            if request.known >= request.stop_tokens:
                 ended.append(request)
-            elif self.config.async_scheduling and request.status == RUNNING and not stale:
-                self.give_keys(request, min(request.computed - request.in_flight, request.known))
         return ended
+
+    def finish(self, request: FastRequest, now_s: float) -> None:
+        """A request ends that `apply` returned, or that the calendar knows to have sampled its last token."""
+        self.end(request, FINISHED, now_s)
 
     def end(self, request: FastRequest, status: int, now_s: float) -> None:
         """A request ends, wherever it stands: its blocks are released."""
@@ -372,12 +393,11 @@ class FastScheduler:
             self.running.remove(request)
         elif request.status in (WAITING, PREEMPTED):
             self.waiting.remove(request)
-        self.blocked = False
+        self._blocked = _NOT_BLOCKED
         self.release(request)
         request.status = status
         request.ended_s = now_s
-        if request.run is not None:
-            request.run.owner = None
+        self.keys.forget(request)
 
     def abort(self, request: FastRequest, now_s: float) -> bool:
         """The client goes away between two steps; False if the request has ended already."""

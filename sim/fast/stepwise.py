@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from sim.core.scheduler_config import SchedulerConfig
 from sim.fast.batch import FastBatch
-from sim.fast.config import FastConfig
 from sim.fast.request import FastRequest
 from sim.fast.scheduler import FastScheduler
 
@@ -40,7 +40,7 @@ class EventList:
 class StepwiseEngine:
     """Schedules and applies explicit batches, and says of each what a recording says."""
 
-    def __init__(self, config: FastConfig) -> None:
+    def __init__(self, config: SchedulerConfig) -> None:
         self.events = EventList()
         self.scheduler = FastScheduler(config, events=self.events)
         self.events.scheduler = self.scheduler
@@ -55,7 +55,7 @@ class StepwiseEngine:
             "block_ids": _new_blocks(batch),
             "preempted": sorted(request.request_id for request in batch.preempted),
             "encoder_inputs": {request.request_id: items for request, items in batch.encoder_inputs.items()},
-            "samples": [entry.request.request_id for entry in batch.entries if entry.samples],
+            "samples": sorted(entry.request.request_id for entry in batch.entries if entry.samples),
             "running": [request.request_id for request in scheduler.running],
             "waiting": len(scheduler.waiting),
             "num_free_blocks": scheduler.pool.free.count,
@@ -68,7 +68,10 @@ class StepwiseEngine:
 
     def apply(self, batch: FastBatch, now_s: float) -> list[FastRequest]:
         """Apply a batch; the requests that ended, in the order in which they had arrived."""
-        return sorted(self.scheduler.apply(batch, now_s), key=lambda request: request.index)
+        ended = self.scheduler.apply(batch, now_s)
+        for request in ended:
+            self.scheduler.finish(request, now_s)
+        return sorted(ended, key=lambda request: request.index)
 
     def free_sha(self) -> str:
         """The free list as recordings give it: SHA-256 of its ids joined by commas, 16 hex digits."""

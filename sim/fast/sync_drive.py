@@ -1,0 +1,307 @@
+"""Takes the steps of a synchronous engine: by the calendar where it can, literally where it must."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from sim.core.scheduler_config import SchedulerConfig
+from sim.fast.batch import FastBatch
+from sim.fast.calendar import Calendar
+from sim.fast.eviction_rows import EvictionRows, Sink
+from sim.fast.request import RUNNING, FastRequest
+from sim.fast.scheduler import FastScheduler
+
+
+class Load(NamedTuple):
+    """What a step computes; the fields of `sim.timing.base.Batch`, which step times read by name."""
+
+    prefill_tokens: int
+    prefill_requests: int
+    decode_requests: int
+    context_tokens: int
+    prefill_context_tokens: int
+    attention_pairs: float
+    encoder_tokens: int
+
+
+class StepSeconds(Protocol):
+    """How long a step takes; see `sim.timing.base.StepTime`."""
+
+    def seconds(self, batch: Load) -> float:
+        """Seconds of one step."""
+
+
+class SyncDrive:
+    """Decides, times and records the steps of a synchronous engine.
+
+    Attributes:
+        ended: requests that have ended by themselves, in order, until the engine takes them.
+        step: number of the next step.
+        leaps, mixed, literal: steps taken in each of the three ways.
+    """
+
+    def __init__(
+        self, config: SchedulerConfig, scheduler: FastScheduler, step_time: StepSeconds, sink: Sink, rows: EvictionRows
+    ) -> None:
+        self.config = config
+        self.scheduler = scheduler
+        self.calendar = Calendar(scheduler.block_size)
+        #: running requests that are not in the calendar, in order
+        self.prefills: list[FastRequest] = []
+        self.ended: list[FastRequest] = []
+        self.step = 0
+        self.leaps = self.mixed = self.literal = 0
+        self._clock_s = 0.0
+        self._step_time = step_time
+        self._sink = sink
+        self._rows = rows
+        self._usable = config.num_gpu_blocks - 1
+
+    def advance(self, now_s: float, until_s: float, stop_at_end: bool) -> float | None:
+        """Take at least one step, none but the first at or after `until_s`; see `FastEngine.advance`."""
+        clock: float | None = now_s
+        scheduler, calendar = self.scheduler, self.calendar
+        budget = self.config.max_num_batched_tokens
+        first = self.step
+        while clock is not None:
+            self._clock_s = clock
+            if self.step > first and (clock >= until_s or (self.ended and stop_at_end)):
+                return clock
+            if not scheduler.running and not scheduler.waiting:
+                return clock if self.step > first else None
+            done = False
+            if calendar.count <= budget:
+                if not self.prefills and not scheduler.can_admit(budget - calendar.count):
+                    done = self._leap(until_s)
+                elif scheduler.running:
+                    done = self._mixed_step()
+            if not done and not self._literal_step():
+                return clock if self.step > first else None
+            clock = self._clock_s
+        return clock
+
+    # ---- only the calendar ----------------------------------------------------------------------
+
+    def _leap(self, until_s: float) -> bool:
+        """Steps in which every running request decodes, up to the first that ends a request; False: none was taken."""
+        scheduler, calendar = self.scheduler, self.calendar
+        pool, free, size = scheduler.pool, scheduler.pool.free, scheduler.block_size
+        buckets, endings = calendar.buckets, calendar.endings
+        count, running, waiting = calendar.count, len(scheduler.running), len(scheduler.waiting)
+        if not count:
+            return False
+        eager = [r for r in calendar if r.eager] if scheduler.keys.eager else []
+        step, clock, row, usable = self.step, self._clock_s, self._sink.row, self._usable
+        context = count * step - calendar.base_sum
+        first, ended, budget = step, None, self.config.max_num_batched_tokens - count
+        while True:
+            bucket = buckets[step % size]
+            evicted = 0
+            if bucket:
+                if len(bucket) > free.count:
+                    break
+                self._at(clock, step)
+                evicted = pool.evicted_blocks
+                for request in bucket:
+                    request.table[request.blocks] = pool.take_one(request.index)
+                    request.blocks += 1
+                evicted = pool.evicted_blocks - evicted
+            if eager:
+                for request in sorted(eager, key=lambda r: r.seq):
+                    scheduler.give_keys(request, step - request.base + 1)
+            end = clock + self._step_time.seconds(Load(0, 0, count, context, 0, 0.0, 0))
+            ended = endings.pop(step, None)
+            blocks = free.count
+            row(
+                "steps",
+                (
+                    step, clock, end - clock, running, waiting, 0, 0, count, context, 0, blocks, 1.0 - blocks / usable,
+                    0, len(ended) if ended else 0, 0, 0, 0, 0, evicted,
+                ),
+            )  # fmt: skip
+            step += 1
+            context += count
+            clock = end
+            if ended or clock >= until_s or (eager and scheduler.can_admit(budget)):
+                break
+        self.leaps += step - first
+        self.step, self._clock_s = step, clock
+        if ended:
+            self._end(sorted(ended, key=_order))
+        return step > first
+
+    # ---- the calendar beside explicit requests --------------------------------------------------
+
+    def _mixed_step(self) -> bool:
+        """A step in which the calendar's requests decode and others are looked at one by one; False: not done.
+
+        Not done are steps in which a block could be missing, or a decoding request could be left
+        without budget by one that runs before it: nothing has changed then.
+        """
+        scheduler, calendar, step = self.scheduler, self.calendar, self.step
+        pool, size = scheduler.pool, scheduler.block_size
+        batch = FastBatch(self.config.max_num_batched_tokens, self.config.encoder_compute_budget, calendar.count)
+        bucket = calendar.buckets[step % size]
+        needed, tokens = len(bucket), 0
+        for request in self.prefills:
+            most = scheduler.chunk(request, batch.budget)
+            needed += max(-(-(request.computed + most) // size) - request.blocks, 0)
+            tokens += most
+        if needed > pool.free.count:
+            return False
+        takers = bucket
+        if self.prefills and self.prefills[0].seq < calendar.latest:
+            if tokens > batch.budget or scheduler.keys.eager:
+                return False
+            takers = sorted(bucket + self.prefills, key=_order)
+        clock = self._clock_s
+        self._at(clock, step)
+        evicted = pool.evicted_blocks
+        for request in takers:
+            if not request.dated:
+                self._chunk(request, batch)
+            else:
+                request.table[request.blocks] = pool.take_one(request.index)
+                request.blocks += 1
+        if takers is bucket:
+            if scheduler.keys.eager:
+                for request in sorted((r for r in calendar if r.eager), key=_order):
+                    scheduler.give_keys(request, step - request.base + 1)
+            for request in self.prefills:
+                if batch.budget <= 0:
+                    break
+                self._chunk(request, batch)
+        running = len(scheduler.running)
+        if scheduler.can_admit(batch.budget):
+            scheduler.admit(batch)
+            self.prefills += scheduler.running[running:]
+        if not batch.entries and not calendar.count:
+            return False
+        scheduler.advance(batch)
+        evicted = pool.evicted_blocks - evicted
+        decodes, context = calendar.count, calendar.count * step - calendar.base_sum
+        ended = calendar.endings.pop(step, [])
+        self._finish_step(batch, decodes, context, evicted, ended)
+        self.mixed += 1
+        return True
+
+    def _chunk(self, request: FastRequest, batch: FastBatch) -> None:
+        """Go on with a running request that is not in the calendar; blocks are known to be there."""
+        scheduler = self.scheduler
+        tokens = scheduler.chunk(request, batch.budget)
+        items: list[int] = []
+        if request.items and tokens:
+            tokens, items = scheduler.encode(request, request.computed, tokens, batch)
+        if tokens <= 0:
+            return
+        before = request.blocks
+        scheduler.extend(request, tokens)
+        batch.add(request, tokens, before)
+        if items:
+            scheduler.take_embeddings(request, items, batch)
+
+    # ---- by the rules -----------------------------------------------------------------------------
+
+    def _literal_step(self) -> bool:
+        """A step with every request looked at; False if nothing was scheduled, and nothing will be."""
+        scheduler, calendar, step = self.scheduler, self.calendar, self.step
+        decoding = list(calendar)
+        calendar.clear(step, self._clock_s)
+        for request in decoding:
+            self._left(request)
+        self.prefills = []
+        self._at(self._clock_s, step)
+        evicted = scheduler.pool.evicted_blocks
+        batch = scheduler.schedule(self._clock_s)
+        if batch.entries or batch.preempted:
+            self._finish_step(batch, 0, 0, scheduler.pool.evicted_blocks - evicted, [])
+            self.literal += 1
+        self.prefills = []
+        for request in scheduler.running:
+            self._place(request)
+        return bool(batch.entries or batch.preempted)
+
+    # ---- what all have in common --------------------------------------------------------------------
+
+    def _finish_step(
+        self, batch: FastBatch, decodes: int, context: int, evicted: int, ended: list[FastRequest]
+    ) -> None:
+        """Time and record a step, and apply it; `decodes` requests of the calendar belong to it, `ended` end with it."""
+        scheduler, step, clock = self.scheduler, self.step, self._clock_s
+        chunks = prefill_tokens = prefill_context = 0
+        pairs = 0.0
+        for entry in batch.entries:
+            tokens, before = entry.tokens, entry.computed_before
+            if tokens == 1 and before >= entry.request.prompt_tokens:
+                decodes += 1
+                context += before
+            else:
+                chunks += 1
+                prefill_tokens += tokens
+                prefill_context += before
+                pairs += tokens * (before + (tokens + 1) / 2)
+        context += prefill_context
+        end = clock
+        if decodes or chunks:
+            load = Load(prefill_tokens, chunks, decodes, context, prefill_context, pairs, batch.encoder_tokens)
+            end = clock + self._step_time.seconds(load)
+        running, waiting, blocks = len(scheduler.running), len(scheduler.waiting), scheduler.pool.free.count
+        batch.step = step
+        sampled = scheduler.apply(batch, end)
+        self.step, self._clock_s = step + 1, end
+        ended = sorted(ended + sampled, key=_order) if ended else sampled
+        for request, gap_s in batch.stalls:
+            self._sink.row("stalls", (step, request.index, gap_s))
+        queries = batch.queries
+        self._sink.row(
+            "steps",
+            (
+                step, clock, end - clock, running, waiting, chunks, prefill_tokens, decodes, context,
+                batch.encoder_tokens, blocks, 1.0 - blocks / self._usable, len(batch.preempted), len(ended),
+                queries[1], queries[2], queries[4], queries[5], evicted,
+            ),
+        )  # fmt: skip
+        if ended:
+            self._end(ended)
+        if any(entry.samples for entry in batch.entries):
+            waiting_prefills, self.prefills = self.prefills, []
+            for request in waiting_prefills:
+                if request.status == RUNNING:
+                    self._place(request)
+
+    def _end(self, requests: list[FastRequest]) -> None:
+        """These end with the step that has just been taken, in this order."""
+        for request in requests:
+            if request.dated:
+                self.calendar.leave(request, self.step, self._clock_s)
+                self._left(request)
+            self.scheduler.finish(request, self._clock_s)
+        self.ended += requests
+
+    def _place(self, request: FastRequest) -> None:
+        """Put a running request where it belongs for the next step."""
+        if request.known == request.computed + 1 and request.known > request.prompt_tokens:
+            self.calendar.enter(request, self.step)
+        else:
+            self.prefills.append(request)
+
+    def _left(self, request: FastRequest) -> None:
+        """A request is no longer in the calendar."""
+        self.scheduler.give_keys(request, request.computed)
+
+    def withdraw(self, request: FastRequest) -> None:
+        """A living request is about to be taken away between two steps."""
+        if request.dated:
+            self.calendar.drop(request, self.step, self._clock_s)
+            self._left(request)
+        elif request.status == RUNNING:
+            self.prefills.remove(request)
+
+    def _at(self, clock_s: float, step: int) -> None:
+        """Blocks change hands in this step, at this time."""
+        self.scheduler.set_time(clock_s)
+        self._rows.step, self._rows.now_s = step, clock_s
+
+
+def _order(request: FastRequest) -> int:
+    return request.seq
