@@ -121,6 +121,7 @@ class _Parser:
         self.lengths = lengths
         self.order = order
         self.turns: dict[str, int] = {}
+        self.streams: dict[tuple[str, int], int] = {}
 
     def parse(self, number: int, text: str, log: ReadLog) -> tuple[RequestSpec, ...]:
         """One line as a request."""
@@ -148,7 +149,10 @@ class _Parser:
                         f"hash_ids.{part} names segment {segment}, which {COMPONENTS[part][0]} does not have",
                         "unknown segment",
                     )
-                pieces.append(Segment(stream_id(NAME, self.stem, part, segment), 0, size))
+                stream = self.streams.get((part, segment))
+                if stream is None:
+                    stream = self.streams[part, segment] = stream_id(NAME, self.stem, part, segment)
+                pieces.append(Segment(stream, 0, size))
         known = sum(piece.length for piece in pieces)
         if known > length:
             raise Fault(

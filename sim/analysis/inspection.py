@@ -1,0 +1,82 @@
+"""Everything `kvsim workload inspect` knows of a workload, in one or two passes over its requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from sim.analysis.reuse import Reuse, keyed_pieces
+from sim.analysis.reuse_causes import MAX_REQUESTS, ContentSeen, as_rows, causes, headline, key_effects
+from workloads.spec import RequestSpec
+from workloads.statistics import WorkloadStatistics
+
+
+class Inspection:
+    """A workload looked at: `statistics` and `reuse` hold the rows for figures, `result` all numbers."""
+
+    def __init__(self, statistics: WorkloadStatistics, reuse: Reuse, result: dict[str, Any]) -> None:
+        self.statistics = statistics
+        self.reuse = reuse
+        self.result = result
+
+
+def inspect_workload(
+    specs: Callable[[], Iterator[RequestSpec]],
+    block_size: int,
+    progress: Callable[[Iterable[RequestSpec]], Iterable[RequestSpec]] = lambda stream: stream,
+) -> Inspection:
+    """Look at a workload.
+
+    Args:
+        specs: starts reading the requests; called a second time only if there are salts, LoRA adapters or images.
+        block_size: tokens of a block, > 0, for the shares that depend on it.
+        progress: wraps the stream, to show how far it is.
+
+    Raises:
+        WorkloadError: what reading raises.
+    """
+    statistics, reuse = WorkloadStatistics(), Reuse()
+    content = ContentSeen()
+    seen: int | None = 0
+    names: list[str] = []
+    count = 0
+    for spec in progress(specs()):
+        statistics.add(spec)
+        reuse.add(spec)
+        count += 1
+        if count <= MAX_REQUESTS:
+            assert seen is not None
+            seen += content.add(keyed_pieces(spec.prompt, spec.mm_items))
+            names.append(spec.source or spec.request_id)
+        elif seen is not None:
+            seen = None
+            content = ContentSeen()
+            names = []
+    what = statistics.result()
+    features = what["features"]
+    present = [
+        name
+        for name, there in (
+            ("salts", features["salted_requests"]),
+            ("lora", features["lora_requests"]),
+            ("images", features["image_requests"]),
+        )
+        if there
+    ]
+    effects = key_effects(progress(specs()), present) if present else None
+    hit, tokens = reuse.hit_and_prompt_tokens()
+    found = causes(tokens, hit, block_size, seen, effects)
+    largest, longest = reuse.largest_prefixes(), reuse.longest_shared()
+    for row in [*largest, *longest]:
+        number = row["first_request"]
+        row["first_source"] = names[number] if number < len(names) else f"request number {number}"
+    result = {
+        **what,
+        "reuse": reuse.result(block_size),
+        "popularity": reuse.popularity(),
+        "largest_prefixes": largest,
+        "longest_shared_prefixes": longest,
+        "why": {"answer": headline(tokens, hit, block_size, found), "causes": as_rows(found)},
+    }
+    result["definitions"] = {**result.pop("definitions"), **result["reuse"].pop("definitions")}
+    return Inspection(statistics, reuse, result)
