@@ -20,7 +20,7 @@ from itertools import count
 import numpy as np
 
 from sim.analysis.accesses import Accesses, BoolArray
-from sim.analysis.stack_distance import ReuseRuns, reuse_runs
+from sim.analysis.stack_distance import ReuseRuns, mark, reuse_runs
 
 
 def peak_live_blocks(accesses: Accesses, *, may_bypass: bool = False) -> int:
@@ -71,7 +71,6 @@ class Optimum:
         """Whether each access hits in a cache of `capacity` blocks (≥ 1).  O(runs · log runs)."""
         if capacity >= self.peak:
             return self._accesses.previous >= 0
-        hit = np.zeros(len(self._accesses) + 1, dtype=np.int8)
         begins: list[int] = []
         ends: list[int] = []
         kept = _Kept(capacity)
@@ -103,9 +102,7 @@ class Optimum:
                         kept.free -= at - begin
                     else:
                         kept.enter(wanted_by, begin, at, forced)
-        np.add.at(hit, begins, 1)
-        np.subtract.at(hit, ends, 1)
-        return np.cumsum(hit[:-1], dtype=np.int8).astype(np.bool_)
+        return mark(len(self._accesses), begins, ends)
 
 
 class _Kept:

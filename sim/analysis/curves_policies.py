@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from sim.analysis.accesses import Accesses, BoolArray, IntArray
 from sim.analysis.curves_optimum import Optimum
-from sim.analysis.curves_textbook import fifo_hits, lfu_hits
+from sim.analysis.curves_textbook import Fifo, lfu_hits
 from sim.analysis.stack_distance import ReuseRuns, lru_depths, lru_tail_first_depths
 
 
@@ -50,7 +50,7 @@ def _tail_first(accesses: Accesses, runs: ReuseRuns, seed: int) -> PolicyRun:
 
 
 def _fifo(accesses: Accesses, runs: ReuseRuns, seed: int) -> PolicyRun:
-    return PolicyRun(lambda capacity: fifo_hits(accesses, capacity))
+    return PolicyRun(Fifo(accesses, runs).hits)
 
 
 def _lfu(accesses: Accesses, runs: ReuseRuns, seed: int) -> PolicyRun:

@@ -10,30 +10,59 @@ from collections import OrderedDict
 import numpy as np
 
 from sim.analysis.accesses import Accesses, BoolArray
+from sim.analysis.stack_distance import ReuseRuns, mark
 
 
-def fifo_hits(accesses: Accesses, capacity: int) -> BoolArray:
-    """Whether each access hits when the block that came in first goes first.  O(accesses).
+class Fifo:
+    """First in, first out, at any capacity.
 
-    The queue is never built: a block that came in as number n is still there while fewer than
-    `capacity` others came in behind it.
+    The queue is never built: a block that came in as number n is there while fewer than `capacity` blocks came in
+    behind it.  Neighbours that came in together hit or miss together, since each miss pushes the others on by
+    one; so a request's blocks are kept as stretches ``(end, number of block i minus i)``, and a run (see
+    `sim.analysis.stack_distance`) takes over the stretches of the request that it continues.
     """
-    missed: list[int] = []
-    came_in = [-capacity] * accesses.num_keys
-    # blocks that come only once always miss and are never looked for again: they only push the others on
-    shared = (accesses.previous >= 0) | (accesses.following < len(accesses))
-    places = np.flatnonzero(shared)
-    alone_before = places - np.arange(len(places))
-    again = 0
-    for at, key, alone in zip(places.tolist(), accesses.keys[places].tolist(), alone_before.tolist(), strict=True):
-        misses = alone + again
-        if misses - came_in[key] >= capacity:
-            came_in[key] = misses
-            again += 1
-            missed.append(at)
-    hit = shared
-    hit[missed] = False
-    return hit
+
+    def __init__(self, accesses: Accesses, runs: ReuseRuns) -> None:
+        self._accesses = accesses
+        self._sizes = np.diff(accesses.starts).tolist()
+        self._runs: list[list[tuple[int, int, int]]] = [[] for _ in self._sizes]
+        for request, low, high, source in zip(
+            runs.request.tolist(), runs.low.tolist(), runs.high.tolist(), runs.source.tolist(), strict=True
+        ):
+            self._runs[request].append((low, high, source))
+
+    def hits(self, capacity: int) -> BoolArray:
+        """Whether each access hits in a cache of `capacity` blocks (≥ 1).  O(stretches)."""
+        begins: list[int] = []
+        ends: list[int] = []
+        tables: list[list[tuple[int, int]]] = []
+        came_in = 0
+        offset = 0
+        for size, runs in zip(self._sizes, self._runs, strict=True):
+            table: list[tuple[int, int]] = []
+            at = 0
+            for low, high, source in runs:
+                at = low
+                for end, base in tables[source]:
+                    if end <= at:
+                        continue
+                    stop = end if end < high else high
+                    if came_in - at - base <= capacity:
+                        begins.append(offset + at)
+                        ends.append(offset + stop)
+                        table.append((stop, base))
+                    else:
+                        table.append((stop, came_in - at))
+                        came_in += stop - at
+                    at = stop
+                    if at == high:
+                        break
+            if at < size:
+                table.append((size, came_in - at))
+                came_in += size - at
+            tables.append(table)
+            offset += size
+        return mark(len(self._accesses), begins, ends)
 
 
 def lfu_hits(accesses: Accesses, capacity: int) -> BoolArray:

@@ -11,11 +11,12 @@ accesses: O(runs · log requests), and the same depth for a whole run under plai
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from sim.analysis.accesses import Accesses, IntArray
+from sim.analysis.accesses import Accesses, BoolArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,14 @@ def reuse_runs(accesses: Accesses) -> ReuseRuns:
     length = np.diff(np.append(first, len(repeated)))
     low = accesses.position[repeated[first]]
     return ReuseRuns(request[first], low, low + length, source[first])
+
+
+def mark(size: int, begins: Sequence[int], ends: Sequence[int]) -> BoolArray:
+    """A mask of `size` that is true in every ``[begin, end)``; the ranges don't overlap."""
+    edges = np.zeros(size + 1, dtype=np.int8)
+    np.add.at(edges, begins, 1)
+    np.subtract.at(edges, ends, 1)
+    return np.cumsum(edges[:-1], dtype=np.int8).view(np.bool_)
 
 
 class _Fenwick:
