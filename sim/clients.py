@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import simpy
@@ -186,7 +187,7 @@ class Clients:
             raise InvariantError(f"law 5: request {end.request_index} ended twice or was never there")
         del self._indexes[living.spec.request_id]
         if end.status == "aborted":
-            end = end._replace(reason=f"the client gave up after {living.spec.abort_after_s:g} s")
+            end = replace(end, reason=f"the client gave up after {living.spec.abort_after_s:g} s")
         self._end(living.spec, living.arrival_s, end)
 
     def _end(self, spec: RequestSpec, arrival_s: float | None, end: Ended) -> None:
@@ -212,7 +213,7 @@ class Clients:
             living = self._living.pop(index)
             del self._indexes[living.spec.request_id]
             reason = "the engine can never schedule it, and nothing else is left to happen"
-            self._end(living.spec, living.arrival_s, end._replace(status="rejected", reason=reason))
+            self._end(living.spec, living.arrival_s, replace(end, status="rejected", reason=reason))
 
 
 def _where(spec: RequestSpec) -> str:

@@ -142,7 +142,7 @@ def _simulate(
             "timing": choice.timing,
             "num_gpu_blocks": resolved.scheduler.num_gpu_blocks,
             "block_size": config.engine.block_size,
-            "memory": resolved.account.as_dict(),
+            "memory": {key: value for key, value in resolved.account.as_dict().items() if value not in (None, [], ())},
             "skipped": dict(workload.log.skipped),
             "notes": notes,
             **figures,

@@ -63,6 +63,7 @@ class Recorder:
             name: TableWriter(self.folder, name, TABLES[name], row_group_rows, self._pool) for name in tables
         }
         self._buffers: dict[str, list[tuple[Any, ...]]] = {name: [] for name in TABLES}
+        self._widths = {name: len(columns) for name, columns in TABLES.items()}
         self.closed = False
 
     def wants(self, table: str) -> bool:
@@ -90,7 +91,12 @@ class Recorder:
         self._append(table, [columns[name] for name in names], lengths.pop())
 
     def row(self, table: str, values: tuple[Any, ...]) -> None:
-        """Append one row, given as a tuple in the order of the schema.  Cheap: rows are turned over in bulk."""
+        """Append one row, given as a tuple in the order of the schema.  Cheap: rows are turned over in bulk.
+
+        Raises `ValueError` for a row of another length.
+        """
+        if len(values) != self._widths[table]:
+            raise ValueError(f"table {table}: a row of {len(values)} values, the schema has {self._widths[table]}")
         buffer = self._buffers[table]
         buffer.append(values)
         if len(buffer) >= BUFFERED_ROWS:

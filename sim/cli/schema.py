@@ -1,0 +1,27 @@
+"""`kvsim schema`: the configuration's JSON Schema, for editors, or its documentation."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command("schema")
+@click.option("--markdown", is_flag=True, help="Write the documentation (docs/configuration.md) instead.")
+def command(markdown: bool) -> None:
+    """Write the JSON Schema of the configuration.
+
+    \b
+    kvsim schema > kvsim.schema.json
+    # and in a YAML file, for editors that know it:
+    # yaml-language-server: $schema=kvsim.schema.json
+    """
+    if markdown:
+        from sim.config.markdown import configuration_page
+
+        click.echo(configuration_page(), nl=False)
+        return
+    import json
+
+    from sim.config.markdown import json_schema
+
+    click.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))
