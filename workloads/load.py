@@ -122,7 +122,7 @@ def validate_item(value: object) -> WorkloadItem:
     if kind is None:
         raise _error(("kind",), kind, f"is missing; there are {', '.join(kinds())}")
     if not isinstance(kind, str) or kind not in kinds():
-        raise _error(("kind",), kind, _unknown("workload kind", str(kind), kinds()))
+        raise _error(("kind",), kind, _unknown("workload kind", kind, kinds()))
     model = item_model(kind)
     try:
         return model.model_validate(dict(value))
@@ -288,8 +288,8 @@ def _nearest(name: str, known: Sequence[str]) -> str:
     return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
 
 
-def _unknown(what: str, name: str, known: Sequence[str]) -> str:
-    return f"unknown {what} {name!r}; {_nearest(name, known)}"
+def _unknown(what: str, name: object, known: Sequence[str]) -> str:
+    return f"unknown {what} {name!r}; {_nearest(str(name), known)}"
 
 
 def _error(loc: tuple[str | int, ...], value: object, text: str) -> ValidationError:
