@@ -23,7 +23,9 @@ def models(names: tuple[str, ...], as_json: bool) -> None:
         for model in found:
             _show(model.model_dump(exclude_none=True))
         return
-    rows = [("model", "params", "active", "layers", "sliding", "heads", "kv", "head", "kv/token", "weights", "size")]
+    rows: list[tuple[str, ...]] = [
+        ("model", "params", "active", "layers", "sliding", "heads", "kv", "head", "kv/token", "weights", "size")
+    ]
     for model in found:
         kinds = model.layer_kinds()
         bytes_per_token = model.kv_bytes_per_token_and_layer() * len(kinds)
@@ -60,7 +62,7 @@ def gpus(names: tuple[str, ...], as_json: bool) -> None:
         for gpu in found:
             _show(gpu.model_dump(exclude_none=True))
         return
-    rows = [("GPU", "memory", "bandwidth", "bf16", "fp8", "fp4", "link", "PCIe", "interconnect")]
+    rows: list[tuple[str, ...]] = [("GPU", "memory", "bandwidth", "bf16", "fp8", "fp4", "link", "PCIe", "interconnect")]
     for gpu in found:
         rates = [gpu.dense_tflops.get(name) for name in ("bf16", "fp8", "fp4")]
         rows.append(
