@@ -39,11 +39,9 @@ def inspect_workload(
     content = ContentSeen()
     seen: int | None = 0
     names: list[str] = []
-    count = 0
-    for spec in progress(specs()):
+    for count, spec in enumerate(progress(specs()), 1):
         statistics.add(spec)
         reuse.add(spec)
-        count += 1
         if count <= MAX_REQUESTS:
             assert seen is not None
             seen += content.add(keyed_pieces(spec.prompt, spec.mm_items))

@@ -27,9 +27,22 @@ class Node:
         uses: prompts that contain it.
         first, last: numbers of the first and the latest request that contained it.
         asked: whether it was ever part of a prompt (else it is an answer that nobody has quoted yet).
+        sessions: the session whose prompts contain it, or a set of several; None: no session's.
     """
 
-    __slots__ = ("answers", "asked", "children", "first", "ids", "last", "length", "start", "stream", "uses")
+    __slots__ = (
+        "answers",
+        "asked",
+        "children",
+        "first",
+        "ids",
+        "last",
+        "length",
+        "sessions",
+        "start",
+        "stream",
+        "uses",
+    )
 
     def __init__(
         self, stream: int, start: int, length: int, ids: npt.NDArray[np.int64] | None, number: int, *, asked: bool
@@ -44,6 +57,20 @@ class Node:
         self.first = number
         self.last = number
         self.asked = asked
+        self.sessions: int | set[int] | None = None
+
+    def had(self, session: int) -> bool:
+        """Whether a prompt of this session contains it."""
+        return self.sessions == session or (isinstance(self.sessions, set) and session in self.sessions)
+
+    def remember(self, session: int) -> None:
+        """A prompt of this session contains it."""
+        if self.sessions is None:
+            self.sessions = session
+        elif isinstance(self.sessions, set):
+            self.sessions.add(session)
+        elif self.sessions != session:
+            self.sessions = {self.sessions, session}
 
 
 class Match(NamedTuple):
@@ -53,11 +80,13 @@ class Match(NamedTuple):
         tokens: longest prefix shared with an earlier prompt.
         tokens_with_answers: the same, where earlier answers count too (all but their last token, whose
             KV no engine computes).
-        runs: (tokens, number of the request that used them last) along the first of the two, from the front.
+        tokens_of_session: longest prefix shared with an earlier prompt of the same session.
+        runs: (tokens, number of the request that used them last) along the first, from the front.
     """
 
     tokens: int
     tokens_with_answers: int
+    tokens_of_session: int
     runs: list[tuple[int, int]]
 
 
@@ -68,7 +97,12 @@ class PrefixTree:
         self.roots: dict[Hashable, Node] = {}
 
     def add(
-        self, number: int, pieces: Sequence[Piece], root: Hashable = None, answer: tuple[int, int] | None = None
+        self,
+        number: int,
+        pieces: Sequence[Piece],
+        root: Hashable = None,
+        answer: tuple[int, int] | None = None,
+        session: int | None = None,
     ) -> Match:
         """Look a prompt up, then put it in.
 
@@ -77,32 +111,47 @@ class PrefixTree:
             pieces: the prompt, merged as `merge_pieces` leaves it.
             root: what else must be equal for anything to be shared.
             answer: stream and length of the answer, which later prompts may quote.
+            session: the number of the request's session.
         """
         node = self.roots.get(root)
         if node is None:
             node = self.roots[root] = Node(0, 0, 0, None, number, asked=True)
         runs: list[tuple[int, int]] = []
-        depth = asked_depth = 0
-        asked = True
+        depth = session_depth = 0
+        asked_depth: int | None = None  # known when the first edge that no prompt had is met
+        run_tokens, run_last = 0, -1
         for index, piece in enumerate(pieces):
-            at = 0
-            while at < piece.length:
-                child = self._child(node, piece, at)
+            literal = isinstance(piece, TokenIds)
+            at, end = 0, piece.length
+            while at < end:
+                child = _child(node, piece, at) if literal else None
+                if not literal:  # the usual case, in line: this loop is where the time goes
+                    start = piece.start + at  # type: ignore[union-attr]
+                    if node.children is not None:
+                        child = node.children.get((piece.stream, start))  # type: ignore[union-attr]
+                    if child is None and start == 0 and node.answers is not None:
+                        child = _quoted(node, piece.stream)  # type: ignore[union-attr]
                 if child is None:
-                    node = self._grow(node, piece, at, pieces[index + 1 :], number)
+                    node = _grow(node, piece, at, pieces[index + 1 :], number, session)
                     break
-                common = _common(child, piece, at)
+                common = _common(child, piece, at) if literal else min(child.length, end - at)
                 if common < child.length:
                     _split(child, common)
-                if asked and child.asked:
-                    asked_depth += common
-                    if runs and runs[-1][1] == child.last:
-                        runs[-1] = (runs[-1][0] + common, child.last)
-                    else:
-                        runs.append((common, child.last))
-                else:
-                    asked = False
+                if not child.asked:
+                    asked_depth = depth if asked_depth is None else asked_depth
                     child.asked = True
+                elif asked_depth is None:
+                    if child.last == run_last:
+                        run_tokens += common
+                    else:
+                        if run_tokens:
+                            runs.append((run_tokens, run_last))
+                        run_tokens, run_last = common, child.last
+                if session is not None:
+                    if child.sessions == session or child.had(session):
+                        session_depth += common
+                    else:
+                        child.remember(session)
                 depth += common
                 child.uses += 1
                 child.last = number
@@ -111,9 +160,11 @@ class PrefixTree:
             else:
                 continue
             break
+        if run_tokens:
+            runs.append((run_tokens, run_last))
         if answer is not None and answer[1] > 1:
             node.answers = (*(node.answers or ()), (answer[0], answer[1] - 1, number))
-        return Match(asked_depth, depth, runs)
+        return Match(depth if asked_depth is None else asked_depth, depth, session_depth, runs)
 
     def walk(self) -> Iterator[tuple[Node, int]]:
         """(node, depth in tokens at its end) of every node that is part of a prompt, parents first."""
@@ -139,36 +190,39 @@ class PrefixTree:
                         assert child.last <= node.last, f"{key}: used later than its parent"
                     stack.append(child)
 
-    def _child(self, node: Node, piece: Piece, at: int) -> Node | None:
-        """The edge that begins with this piece's token, if any; an answer becomes an edge when it is quoted."""
-        if isinstance(piece, TokenIds):
-            return node.children.get((_IDS, int(piece.ids[at]))) if node.children else None
-        start = piece.start + at
-        child = node.children.get((piece.stream, start)) if node.children else None
-        if child is None and start == 0 and node.answers:
-            for stream, length, number in node.answers:
-                if stream == piece.stream:
-                    child = Node(stream, 0, length, None, number, asked=False)
-                    _attach(node, child)
-                    node.answers = tuple(answer for answer in node.answers if answer[0] != stream) or None
-                    break
-        return child
 
-    def _grow(self, node: Node, piece: Piece, at: int, rest: Sequence[Piece], number: int) -> Node:
-        """Append what is new below `node`; returns the last node."""
-        first: Piece = (
-            TokenIds(piece.ids[at:])
-            if isinstance(piece, TokenIds)
-            else Segment(piece.stream, piece.start + at, piece.length - at)
-        )
-        for new in (first, *rest):
-            if isinstance(new, TokenIds):
-                child = Node(_IDS, 0, new.length, new.ids, number, asked=True)
-            else:
-                child = Node(new.stream, new.start, new.length, None, number, asked=True)
+def _child(node: Node, piece: Piece, at: int) -> Node | None:
+    """The edge that begins with this token of a literal piece, if any."""
+    return node.children.get((_IDS, int(piece.ids[at]))) if node.children and isinstance(piece, TokenIds) else None
+
+
+def _quoted(node: Node, stream: int) -> Node | None:
+    """An answer given at this point becomes an edge when it is quoted for the first time."""
+    for answer, length, number in node.answers or ():
+        if answer == stream:
+            child = Node(stream, 0, length, None, number, asked=False)
             _attach(node, child)
-            node = child
-        return node
+            node.answers = tuple(other for other in node.answers or () if other[0] != stream) or None
+            return child
+    return None
+
+
+def _grow(node: Node, piece: Piece, at: int, rest: Sequence[Piece], number: int, session: int | None) -> Node:
+    """Append what is new below `node`; returns the last node."""
+    first: Piece = (
+        TokenIds(piece.ids[at:])
+        if isinstance(piece, TokenIds)
+        else Segment(piece.stream, piece.start + at, piece.length - at)
+    )
+    for new in (first, *rest):
+        if isinstance(new, TokenIds):
+            child = Node(_IDS, 0, new.length, new.ids, number, asked=True)
+        else:
+            child = Node(new.stream, new.start, new.length, None, number, asked=True)
+        child.sessions = session
+        _attach(node, child)
+        node = child
+    return node
 
 
 def _key(stream: int, start: int, ids: npt.NDArray[np.int64] | None) -> Hashable:
@@ -198,6 +252,7 @@ def _split(node: Node, at: int) -> None:
     )
     lower.children, lower.answers = node.children, node.answers
     lower.uses, lower.last = node.uses, node.last
+    lower.sessions = set(node.sessions) if isinstance(node.sessions, set) else node.sessions
     node.length = at
     node.ids = node.ids[:at] if node.ids is not None else None
     node.children, node.answers = None, None

@@ -51,7 +51,7 @@ class Reuse:
 
     def __init__(self) -> None:
         self.tree = PrefixTree()
-        self._sessions = PrefixTree()
+        self._sessions: dict[str, int] = {}
         self._tokens = array("q")
         self._hit = array("q")
         self._hit_with_answers = array("q")
@@ -67,16 +67,14 @@ class Reuse:
         number = len(self._tokens)
         pieces = keyed_pieces(spec.prompt, spec.mm_items)
         root = root_key(spec.lora, spec.cache_salt)
-        match = self.tree.add(number, pieces, root, (spec.answer_stream, spec.output_tokens))
+        session = None if spec.session is None else self._sessions.setdefault(spec.session, len(self._sessions))
+        match = self.tree.add(number, pieces, root, (spec.answer_stream, spec.output_tokens), session)
         tokens = spec.prompt_tokens
         self._tokens.append(tokens)
         self._hit.append(match.tokens)
         self._hit_with_answers.append(match.tokens_with_answers)
-        within = 0
-        if spec.session is not None:
-            within = min(self._sessions.add(number, pieces, (spec.session, root)).tokens, match.tokens)
-        self._within.append(within)
-        self._has_session.append(spec.session is not None)
+        self._within.append(match.tokens_of_session)
+        self._has_session.append(session is not None)
         for length, last in match.runs:
             self._distance.append(self._recency.after(last))
             self._distance_requests.append(number - last)

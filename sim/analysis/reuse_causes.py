@@ -176,8 +176,8 @@ def causes(
             "behind_another_beginning",
             elsewhere,
             total,
-            f"{elsewhere:,} prompt tokens stand in earlier prompts too, but behind a different beginning: a prefix cache "
-            "cannot use them (put what is shared first, what changes last)",
+            f"{elsewhere:,} prompt tokens stand in earlier prompts too, but behind a different beginning: a prefix "
+            "cache cannot use them (put what is shared first, what changes last)",
         )
     short = int(np.count_nonzero((tokens < block_size) & (tokens > 0)))
     add(

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from workloads.log import ReadLog
 from workloads.readers.csv_rows import csv_rows, header_of, row_of, token_cell, wall_clock_ns
-from workloads.readers.rows import Fault, Parse, ReaderOptions, file_stem, stream_requests
+from workloads.readers.rows import Fault, Parse, ReaderOptions, answer_stream, file_stem, stream_requests
 from workloads.spec import MultiModalItem, RequestSpec, Segment, stream_id
 
 NAME = "azure"
@@ -76,7 +76,7 @@ def read(path: str | Path, options: Options, log: ReadLog) -> Iterator[RequestSp
                 arrival_s=(time - origin) / 1e9,
                 prompt=(Segment(unique, 0, length),) if length else (),
                 output_tokens=answer,
-                answer_stream=stream_id("answer", unique),
+                answer_stream=answer_stream(unique),
                 mm_items=tuple(
                     MultiModalItem(f"{file_stem(path)}:{number}:{i}", i * size, size)
                     for i in range(images if size else 0)

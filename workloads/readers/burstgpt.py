@@ -15,7 +15,7 @@ from pydantic import Field
 from workloads.log import ReadLog
 from workloads.readers.azure import NO_CONTENT
 from workloads.readers.csv_rows import csv_rows, header_of, row_of, second_cell, token_cell
-from workloads.readers.rows import Parse, ReaderOptions, SkipRow, file_stem, stream_requests
+from workloads.readers.rows import Parse, ReaderOptions, SkipRow, answer_stream, file_stem, stream_requests
 from workloads.spec import RequestSpec, Segment, stream_id
 
 NAME = "burstgpt"
@@ -67,7 +67,7 @@ def read(path: str | Path, options: Options, log: ReadLog) -> Iterator[RequestSp
                 arrival_s=time,
                 prompt=(Segment(unique, 0, length),) if length else (),
                 output_tokens=answer,
-                answer_stream=stream_id("answer", unique),
+                answer_stream=answer_stream(unique),
                 category=row.get("Log Type", ""),
                 session=session,
                 turn=turn,

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from workloads.errors import WorkloadError
 from workloads.log import ReadLog
 from workloads.readers.files import text_lines
-from workloads.spec import RequestSpec
+from workloads.spec import RequestSpec, mix64
 
 KEEP_ROWS = 50_000
 NAMED_FAULTS = 50
@@ -54,6 +54,11 @@ def file_stem(path: str | Path) -> str:
     """A file's name without ``.gz`` and one more ending: what its content is named by, packed or not."""
     name = Path(path).name
     return name.removesuffix(".gz").removesuffix(".tgz").rsplit(".", 1)[0]
+
+
+def answer_stream(unique: int) -> int:
+    """The stream of the answer of the request whose own stream is `unique`."""
+    return mix64(unique ^ 0xA5A5A5A5A5A5A5A5) >> 1
 
 
 def json_rows(path: str | Path) -> Iterator[tuple[int, str]]:

@@ -29,7 +29,7 @@ from pydantic import Field
 from workloads.errors import WorkloadError
 from workloads.log import ReadLog
 from workloads.readers.files import archive_members
-from workloads.readers.rows import Fault, ReaderOptions, fault_text, file_stem
+from workloads.readers.rows import Fault, ReaderOptions, answer_stream, fault_text, file_stem
 from workloads.spec import MultiModalItem, Piece, RequestSpec, Segment, mix64, stream_id
 
 NAME = "servegen"
@@ -38,7 +38,6 @@ _TRACE = re.compile(r"(?:(.*)/)?chunk-(\d+)-trace\.csv$")
 TEXT = ("text_tokens", "input_tokens")
 MEDIA = ("image", "audio", "video")
 LAST_WINDOW_S = 600.0
-_ANSWER = 0xA5A5A5A5A5A5A5A5
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -341,7 +340,7 @@ def _request(
         arrival_s=time,
         prompt=tuple(pieces),
         output_tokens=output,
-        answer_stream=mix64(unique ^ _ANSWER) >> 1,
+        answer_stream=answer_stream(unique),
         category=client.pool,
         session=None,
         mm_items=tuple(items),

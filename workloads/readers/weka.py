@@ -25,6 +25,7 @@ from workloads.readers.mooncake import first_object
 from workloads.readers.rows import (
     Fault,
     ReaderOptions,
+    answer_stream,
     field,
     file_stem,
     json_object,
@@ -178,7 +179,7 @@ class _Session:
                 arrival_s=self.start_s if closed and before is not None else self.start_s + t,
                 prompt=run_pieces(runs, self.ids, self.counter.block_size, length, unique),
                 output_tokens=answer,
-                answer_stream=stream_id("answer", unique),
+                answer_stream=answer_stream(unique),
                 category=category,
                 session=self.name,
                 turn=len(self.out),
