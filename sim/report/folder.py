@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import yaml
 
 from sim.errors import ResultsError
+from sim.recording.results import RunResult
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,34 +30,43 @@ class ResultsFolder:
             found = "is a file" if self.path.exists() else "does not exist"
             raise ResultsError(f"{self.path}: {found}; a folder written by 'kvsim run' or 'kvsim sweep' is wanted")
         self.kind: Kind = self._find_kind()
+        if self.kind == "run":
+            _ = self.run  # a run that is not whole is refused now
 
     def _find_kind(self) -> Kind:
         if (self.path / "points.parquet").is_file():
             return "sweep"
-        if (self.path / "summary.json").is_file():
+        if (self.path / "manifest.json").is_file():
             return "run"
-        runs = sorted(p.parent.name for p in self.path.glob("*/summary.json"))
+        runs = sorted(p.parent.name for p in self.path.glob("*/manifest.json") if p.parent.suffix != ".partial")
         if len(runs) == 1:
             self.path = self.path / runs[0]
             return "run"
         if runs:
             listed = ", ".join(runs[:5]) + (", …" if len(runs) > 5 else "")
             raise ResultsError(f"{self.path}: holds {len(runs)} runs; name one of them: {listed}")
-        raise ResultsError(f"{self.path}: no results here: neither summary.json (a run) nor points.parquet (a sweep)")
+        raise ResultsError(f"{self.path}: no results here: neither manifest.json (a run) nor points.parquet (a sweep)")
+
+    @cached_property
+    def run(self) -> RunResult:
+        """The run, checked to be whole and of this format."""
+        return RunResult(self.path)
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """summary.json; empty for a sweep without one."""
-        return self._json("summary.json")
+        """summary.json; empty for a sweep."""
+        return self.run.summary if self.kind == "run" else {}
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """manifest.json; empty when it is missing."""
-        return self._json("manifest.json")
+        """manifest.json; empty for a sweep without one."""
+        return self.run.manifest if self.kind == "run" else self._json("manifest.json")
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """config.yaml as resolved; empty when it is missing."""
+        """config.yaml as resolved; empty for a sweep without one."""
+        if self.kind == "run":
+            return self.run.config
         file = self.path / "config.yaml"
         if not file.is_file():
             return {}

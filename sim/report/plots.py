@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from sim.errors import ResultsError
 from sim.report.figures import distributions, misses, sweep, timeline
 
 if TYPE_CHECKING:
@@ -47,7 +48,11 @@ class RunPlots:
 
     def _draw(self, picture: Picture, ax: Axes | None) -> Axes:
         tables = [getattr(self._results, name) for name in picture.needs]
-        tables += [getattr(self._results, name, None) for name in picture.welcome]
+        for name in picture.welcome:
+            try:
+                tables.append(getattr(self._results, name))
+            except (AttributeError, ResultsError):  # it was not recorded; the figure does without
+                tables.append(None)
         return picture.plot(*tables, ax=ax)
 
     def hit_rate_over_time(self, ax: Axes | None = None) -> Axes:

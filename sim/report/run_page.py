@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
@@ -26,12 +26,15 @@ from sim.report.blocks import (
 )
 from sim.report.embed import Missing, render_picture
 from sim.report.figures import distributions, misses, timeline
-from sim.report.values import flatten, in_words, is_number
-from sim.report.wording import number, plural
+from sim.report.values import Definitions, flatten, in_words, is_number
+from sim.report.wording import duration, number, plural
 
 if TYPE_CHECKING:
     from sim.report.folder import ResultsFolder
     from sim.report.picture import Picture
+
+REMARKS = ("skipped", "changed", "odd", "notes", "warnings")
+MOST_REMARKS = 40
 
 SECTIONS: tuple[tuple[str, str, tuple[Picture, ...]], ...] = (
     (
@@ -57,26 +60,65 @@ SECTIONS: tuple[tuple[str, str, tuple[Picture, ...]], ...] = (
     ),
 )
 
-# candidates for the cards: label, names in the summary of which the first that is there is shown
-HEADLINES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("Hit rate, by token", ("hit_rate.tokens",)),
-    ("Evictions", ("evictions",)),
-    ("Preemptions", ("preemptions",)),
+LATENCY = "latency."
+LATENCY_NAMES = {
+    "vllm:time_to_first_token_seconds": "time to first token (TTFT)",
+    "vllm:request_time_per_output_token_seconds": "time per output token (TPOT)",
+    "vllm:inter_token_latency_seconds": "inter-token latency (ITL)",
+    "vllm:e2e_request_latency_seconds": "end to end (E2E)",
+    "vllm:request_queue_time_seconds": "in the queue",
+    "vllm:request_prefill_time_seconds": "in prefill",
+    "vllm:request_decode_time_seconds": "in decoding",
+    "vllm:request_inference_time_seconds": "in prefill and decoding",
+}
+
+
+class Headline(NamedTuple):
+    """A card: its label, the figure it shows, and a second figure with the words around it."""
+
+    label: str
+    name: str
+    extra: str = ""
+    extra_name: str = ""
+
+
+HEADLINES = (
+    Headline("Hit rate, tokens", "hit_rate.tokens", "{} after warm-up", "hit_rate.tokens_after_warmup"),
+    Headline("Hit rate, full blocks", "hit_rate.full_blocks", "{} after warm-up", "hit_rate.full_blocks_after_warmup"),
+    Headline("Evictions", "evictions", "{} per 1,000 prompt tokens", "evictions_per_1000_prompt_tokens"),
+    Headline("Preemptions", "preemptions", "in {} requests", "preempted_requests"),
+    Headline("Requests finished", "requests.finished", "of {}", "requests.total"),
+    Headline("KV usage, mean", "kv_usage.mean", "{} at most", "kv_usage.max"),
+    *(
+        Headline(f"{label}, median", f"{LATENCY}{metric}.median", "p99 {}", f"{LATENCY}{metric}.p99")
+        for label, metric in (
+            ("TTFT", "vllm:time_to_first_token_seconds"),
+            ("TPOT", "vllm:request_time_per_output_token_seconds"),
+            ("End to end", "vllm:e2e_request_latency_seconds"),
+        )
+    ),
+    Headline("Output throughput", "benchmark.output_throughput"),
+    Headline("Goodput", "goodput.share", "{}", "goodput.requests_per_s"),
+    Headline("Phantom hits", "phantom_hit_tokens", "tokens"),
 )
 
 
 def run_page(folder: ResultsFolder, png_folder: Path | None) -> Page:
     """Build the page; figures are written to `png_folder` on the way.  Raises ResultsError for damaged tables."""
-    flat = flatten({k: v for k, v in folder.summary.items() if k != "definitions"})
-    definitions = flatten(folder.summary.get("definitions") or {})
-    sections = [Section("What came out", [Cards(headline_cards(flat, definitions)), *oddities(folder)])]
+    known = Definitions(folder.summary)
+    flat = flatten({k: v for k, v in folder.summary.items() if k not in ("definitions", "not_finished")})
+    sections = [Section("What came out", [Cards(headline_cards(flat, known)), *oddities(folder)])]
     for heading, lead, pictures in SECTIONS:
-        sections.append(figure_section(heading, lead, pictures, folder, png_folder))
-    sections.append(Section("All figures of the summary", [summary_table(flat, definitions)]))
+        section = figure_section(heading, lead, pictures, folder, png_folder)
+        if heading == "Latency":
+            section.blocks[:0] = latency_table(folder.summary, known)
+        sections.append(section)
+    sections.append(Section("All figures", [summary_table(flat, known)]))
     sections.append(Section("How it was run", how_it_was_run(folder)))
     config = folder.config
     title = str(config.get("name") or folder.path.name)
-    return Page("Report of a run", title, str(config.get("question") or ""), facts(folder), sections, footer(folder))
+    page_facts = facts(folder, flat)
+    return Page("Report of a run", title, str(config.get("question") or ""), page_facts, sections, footer(folder))
 
 
 def figure_section(
@@ -98,18 +140,38 @@ def figure_section(
     return Section(heading, blocks, lead)
 
 
-def headline_cards(flat: dict[str, Any], definitions: dict[str, Any]) -> list[Card]:
-    """The numbers that matter, as far as the summary has them."""
+def headline_cards(flat: dict[str, Any], known: Definitions) -> list[Card]:
+    """The numbers that matter, as far as the summary has them; no card for phantom hits when there are none."""
     cards = []
-    for label, names in HEADLINES:
-        for name in names:
-            if flat.get(name) is not None:
-                cards.append(Card(label, in_words(name, flat[name]), what=str(definitions.get(name, ""))))
-                break
+    for label, name, extra, extra_name in HEADLINES:
+        if flat.get(name) is None or (name == "phantom_hit_tokens" and not flat[name]):
+            continue
+        beside = extra
+        if extra_name:
+            value = flat.get(extra_name)
+            beside = extra.format(known.words(extra_name, value)) if value is not None else ""
+        cards.append(Card(label, known.words(name, flat[name]), beside, known.text(name)))
     return cards
 
 
-def summary_table(flat: dict[str, Any], definitions: dict[str, Any]) -> Table:
+def latency_table(summary: dict[str, Any], known: Definitions) -> list[Block]:
+    """Mean and percentiles of each latency under the name of vLLM's metric; nothing when the summary has none."""
+    columns = ("mean", "median", "p90", "p99", "max")
+    rows = []
+    for metric, found in (summary.get("latency") or {}).items():
+        if isinstance(found, dict) and found.get("count"):
+            name = f"{LATENCY}{metric}"
+            cells = [name_cell(LATENCY_NAMES.get(metric, metric))]
+            cells += [number_cell(known.words(f"{name}.{c}", found.get(c))) for c in columns]
+            cells.append(Cell(f"{known.text(name)} ({metric})", style="what"))
+            rows.append(Row(cells))
+    if not rows:
+        return []
+    head = [name_cell("Latency"), *(number_cell(c) for c in columns), name_cell("Definition (vLLM's metric)")]
+    return [Table("", head, rows)]
+
+
+def summary_table(flat: dict[str, Any], known: Definitions) -> Table:
     """Every figure with its definition, grouped by the first part of its name."""
     rows, group = [], None
     for name, value in flat.items():
@@ -117,10 +179,9 @@ def summary_table(flat: dict[str, Any], definitions: dict[str, Any]) -> Table:
         if rest and first != group:
             rows.append(Row([Cell(first.replace("_", " "))], "group"))
         group = first if rest else None
-        shown_name = rest or first
-        what = definitions.get(name) or definitions.get(name.rpartition(".")[0]) or ""
-        value_cell = number_cell(in_words(name, value)) if is_number(value) else name_cell(in_words(name, value))
-        rows.append(Row([name_cell(shown_name), value_cell, Cell(str(what), style="what")]))
+        text = known.words(name, value)
+        value_cell = number_cell(text) if is_number(value) else name_cell(text)
+        rows.append(Row([name_cell(rest or first), value_cell, Cell(known.text(name), style="what")]))
     head = [name_cell("Figure"), number_cell("Value"), name_cell("Definition")]
     return Table("Everything in summary.json", head, rows, folded=True)
 
@@ -128,18 +189,21 @@ def summary_table(flat: dict[str, Any], definitions: dict[str, Any]) -> Table:
 def oddities(folder: ResultsFolder) -> list[Block]:
     """What was skipped, rejected or worth a warning; a calm line when there was nothing."""
     texts = []
-    if folder.columns("requests"):
-        ends = folder.table("requests", ("status", "reason"))
-        lost = ends[ends["status"] != "finished"]
-        counts = lost.fillna({"reason": ""}).groupby(["status", "reason"], sort=True).size()
-        for (status, reason), count in zip(counts.index.tolist(), counts.tolist(), strict=True):
-            because = f": {reason}" if reason else ""
-            texts.append(f"{plural(count, 'request was', 'requests were')} {status}{because}")
-    for name in ("skipped", "notes", "warnings"):
-        texts += _remarks(name, folder.summary.get(name))
+    for status, reasons in (folder.summary.get("not_finished") or {}).items():
+        for reason, count in reasons.items():
+            texts.append(f"{plural(count, 'request was', 'requests were')} {status}: {reason}")
+    for holder in (folder.summary, folder.manifest):
+        for found in (holder, holder.get("workload")):
+            if isinstance(found, dict):
+                for name in REMARKS:
+                    texts += _remarks(name, found.get(name))
+    texts = list(dict.fromkeys(texts))
     if not texts:
         return [Text("Nothing was skipped, rejected or aborted.")]
-    return [Notes(texts)]
+    shown_texts = texts[:MOST_REMARKS]
+    if len(texts) > MOST_REMARKS:
+        shown_texts.append(f"{plural(len(texts) - MOST_REMARKS, 'more remark')} in summary.json and manifest.json")
+    return [Notes(shown_texts)]
 
 
 def _remarks(name: str, found: Any) -> list[str]:
@@ -161,9 +225,25 @@ def how_it_was_run(folder: ResultsFolder) -> list[Block]:
     return blocks
 
 
-def facts(folder: ResultsFolder) -> list[tuple[str, str]]:
-    """The line under the title."""
-    return [("run", folder.path.name), ("seed", str(folder.config.get("seed", "–")))]
+def facts(folder: ResultsFolder, flat: dict[str, Any]) -> list[tuple[str, str]]:
+    """The line under the title: which run, how long, with which cache."""
+    config = folder.config
+    found = [("run", folder.path.name), ("seed", str(config.get("seed", "–")))]
+    if is_number(flat.get("simulated_s")):
+        found.append(("simulated", duration(float(flat["simulated_s"]))))
+    if is_number(flat.get("steps")):
+        found.append(("steps", number(flat["steps"])))
+    settings = flatten(config)
+    if "engine.block_size" in settings:
+        found.append(("block size", f"{settings['engine.block_size']} tokens"))
+    if "memory.num_gpu_blocks" in settings:
+        found.append(("blocks", number(settings["memory.num_gpu_blocks"])))
+    if "eviction.policy" in settings:
+        found.append(("eviction", str(settings["eviction.policy"])))
+    wall = folder.manifest.get("wall_time_s")
+    if isinstance(wall, (int, float)):
+        found.append(("took", duration(float(wall))))
+    return found
 
 
 def footer(folder: ResultsFolder) -> str:

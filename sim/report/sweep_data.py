@@ -47,10 +47,10 @@ class Metric(NamedTuple):
 
 
 METRICS: tuple[Metric, ...] = (
-    Metric("hit_rate", "hit rate", ("hit_rate.tokens", "hit_rate"), "high"),
-    Metric("evictions", "evictions", ("evictions.blocks", "evictions"), "low"),
-    Metric("preemptions", "preemptions", ("preemptions.total", "preemptions"), "low"),
-    Metric("ttft_p99", "TTFT p99", ("latency.ttft_s.p99", "ttft_s.p99"), "low"),
+    Metric("hit_rate", "hit rate", ("hit_rate.tokens",), "high"),
+    Metric("evictions", "evictions", ("evictions",), "low"),
+    Metric("preemptions", "preemptions", ("preemptions",), "low"),
+    Metric("ttft_p99", "TTFT p99", ("latency.vllm:time_to_first_token_seconds.p99",), "low"),
 )
 
 

@@ -11,6 +11,10 @@ import pandas as pd
 import pytest
 import yaml
 
+from sim.recording.definitions import definitions
+from sim.recording.latency import METRICS
+from sim.recording.run_folder import FORMAT_VERSION
+
 STEP_S = 0.04
 
 
@@ -99,14 +103,22 @@ def make_requests(rng: np.random.Generator, count: int = 1200, end_s: float = 18
 
 
 SUMMARY: dict[str, Any] = {
-    "requests": {"total": 1200, "finished": 1188, "rejected": 12, "aborted": 0},
-    "hit_rate": {"tokens": 0.412, "blocks": 0.405},
+    "requests": {"total": 1200, "finished": 1188, "aborted": 0, "rejected": 12, "cancelled": 0},
+    "not_finished": {"rejected": {"prompt is longer than max_model_len": 12}},
+    "simulated_s": 200.0,
+    "hit_rate": {"tokens": 0.412, "full_blocks": 0.405, "tokens_after_warmup": 0.44, "last_1000_requests": 0.43},
     "evictions": 9000,
+    "evictions_per_1000_prompt_tokens": 2.5,
     "preemptions": 43,
-    "latency": {"ttft_s": {"mean": 0.6, "median": 0.45, "p90": 1.2, "p99": 2.4}},
-    "definitions": {
-        "hit_rate.tokens": "Prompt tokens found in the prefix cache at first admission, over all asked for."
+    "preempted_requests": 31,
+    "phantom_hit_tokens": 0,
+    "kv_usage": {"mean": 0.528, "max": 0.999},
+    "latency": {
+        metric: {"count": 1188, "mean": 0.6, "std": 0.1, "median": 0.45, "p90": 1.2, "p99": 2.4, "max": 3.1}
+        for metric in METRICS.values()
     },
+    "benchmark": {"output_throughput": 734.5, "p99_ttft_ms": 2400.0},
+    "definitions": definitions(),
 }
 CONFIG: dict[str, Any] = {
     "name": "quickstart",
@@ -135,7 +147,13 @@ def write_run(
         table.to_parquet(folder / f"{name}.parquet")
     (folder / "config.yaml").write_text(yaml.safe_dump(config or CONFIG, sort_keys=False), encoding="utf-8")
     (folder / "summary.json").write_text(json.dumps(summary or SUMMARY), encoding="utf-8")
-    manifest = {"kvsim_version": "0.1.0", "seed": (config or CONFIG).get("seed", 0), "wall_time_s": 1.25}
+    manifest = {
+        "format_version": FORMAT_VERSION,
+        "status": "complete",
+        "kvsim_version": "0.1.0",
+        "seed": (config or CONFIG).get("seed", 0),
+        "wall_time_s": 1.25,
+    }
     (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     return folder
 
@@ -166,7 +184,23 @@ def make_points(*, seeds: int = 2, policies: tuple[str, ...] = ("lru",)) -> pd.D
                             "hit_rate.tokens": max(0.0, rate),
                             "evictions": int(3e6 / block_size * np.exp(-tokens / 900_000)),
                             "preemptions": int(400 * np.exp(-tokens / 100_000)),
-                            "latency.ttft_s.p99": 0.8 + 12 * np.exp(-tokens / 150_000),
+                            "latency.vllm:time_to_first_token_seconds.p99": 0.8 + 12 * np.exp(-tokens / 150_000),
                         }
                     )
     return pd.DataFrame(rows)
+
+
+def write_sweep(folder: Path, points: pd.DataFrame | None = None, config: dict[str, Any] | None = None) -> Path:
+    """Write a sweep folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    table = make_points(policies=("lru", "s3fifo")) if points is None else points
+    table.to_parquet(folder / "points.parquet")
+    text = yaml.safe_dump({**(config or CONFIG), "sweep": {"grid": {"engine.block_size": [16, 32]}}}, sort_keys=False)
+    (folder / "config.yaml").write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def sweep_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One ordinary sweep; tests only read it."""
+    return write_sweep(tmp_path_factory.mktemp("results") / "sweep")

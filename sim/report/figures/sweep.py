@@ -48,7 +48,7 @@ def metric_axis(metric: Metric) -> str:
     unit = unit_of(metric.columns[0])
     if metric.key == "hit_rate" or unit == "share":
         return f"{metric.label} [%]"
-    return f"{metric.label} [{'s' if unit == 's' else {'per_s': '1/s'}.get(unit, 'count')}]"
+    return f"{metric.label} [{unit if unit in ('s', 'ms', '1/s') else 'count'}]"
 
 
 # --- heat map -------------------------------------------------------------------------------------
