@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from workloads.spec import LoRA, MultiModalItem, Piece, TokenIds, mix64, stream_id
+from workloads.spec import LoRA, MultiModalItem, Piece, RequestSpec, Segment, TokenIds, merge_pieces, mix64, stream_id
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -95,6 +95,22 @@ def prefix_fingerprints(
     return np.cumsum(mix64_array(content + _position_terms(blocks)), dtype=np.uint64)
 
 
+def answer_tokens(spec: RequestSpec) -> int:
+    """The longest answer that a request can get, tokens."""
+    return spec.output_tokens if spec.max_tokens is None else min(spec.output_tokens, spec.max_tokens)
+
+
+def sequence_fingerprints(spec: RequestSpec, block_size: int) -> U64Array:
+    """Fingerprints of all full blocks that a request can come to have: those of its prompt and its answer."""
+    return prefix_fingerprints(
+        merge_pieces((*spec.prompt, Segment(spec.answer_stream, 0, answer_tokens(spec)))),
+        block_size,
+        lora=spec.lora,
+        mm_items=spec.mm_items,
+        cache_salt=spec.cache_salt,
+    )
+
+
 def _add(content: U64Array, block: int, value: int) -> None:
     """Add to one block's term, modulo 2⁶⁴ (a scalar addition in numpy would warn)."""
     content[block] = _U((int(content[block]) + value) & _MASK)
@@ -117,7 +133,7 @@ def _add_extra_keys(
         return
     if lora is not None:
         content += _U(stream_id("lora", lora.name, lora.path))
-    if cache_salt is not None:
+    if cache_salt:
         _add(content, 0, stream_id("cache_salt", cache_salt))
     for item in mm_items:
         first = item.offset // block_size

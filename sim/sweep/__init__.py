@@ -1,0 +1,1 @@
+"""Sweeps: the points of a grid, run in parallel, resumable."""
