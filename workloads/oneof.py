@@ -72,7 +72,7 @@ class OneOf(Strict):
         if bare is not None:
             return bare
         value = self.chosen
-        return {self.name: value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else value}
+        return {self.name: _tidy(value.model_dump(exclude_none=True)) if isinstance(value, BaseModel) else value}
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -94,3 +94,9 @@ class OneOf(Strict):
         target.clear()
         target.update(text | ({"anyOf": [*cls.shorthands, mapping]} if cls.shorthands else mapping))
         return schema
+
+
+def _tidy(settings: dict[str, Any]) -> dict[str, Any]:
+    """Whole numbers without a point, and bounds behind what they bound, as a person writes them."""
+    ordered = sorted(settings.items(), key=lambda pair: pair[0] in ("min", "max") and len(settings) > 2)
+    return {key: int(value) if isinstance(value, float) and value.is_integer() else value for key, value in ordered}
