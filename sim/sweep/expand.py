@@ -133,12 +133,12 @@ def _combinations(sweep: SweepConfig, base: Mapping[str, Any]) -> Iterator[tuple
     """What each point shows as its parameters, and what it changes."""
     grid = [[(path, value) for value in values] for path, values in sweep.grid.items()]
     zipped = [tuple(row) for row in zip(*sweep.zip.values(), strict=True)] or [()]
-    variants: list[Any] = list(sweep.variants or [None])
+    variants: list[Any] = list(sweep.variants) if sweep.variants else [None]
     first = base.get("seed", 0)
     if isinstance(sweep.seeds, int):
         seeds: list[Any] = [first + k for k in range(sweep.seeds)] if isinstance(first, int) else [first]
     else:
-        seeds = list(sweep.seeds or [None])
+        seeds = list(sweep.seeds) if sweep.seeds else [None]
     for variant, row, combination, seed in itertools.product(variants, zipped, itertools.product(*grid), seeds):
         axes = dict(zip(sweep.zip, row, strict=True)) | dict(combination)
         if seed is not None:
