@@ -23,6 +23,7 @@ from sim.recording.results import RunResult
 from sim.recording.run_folder import RunFolder, describe_input
 from sim.recording.summary import Levels, WarmupRule, summarise
 from sim.recording.tally import Tally
+from sim.timing.serve_line import parse_serve_line
 from workloads.load import TraceParams, Workload, open_workload
 
 Progress = Callable[[int, int | None, float], None]
@@ -125,6 +126,8 @@ def _simulate(
         slo=Levels(config.slo.ttft_s, config.slo.tpot_s, config.slo.e2e_s) if config.slo is not None else None,
     )
     notes = workload.notes
+    if config.serve is not None:
+        notes += [f"serve: {note}" for note in parse_serve_line(config.serve).notes()]
     if clients.late_follow_ups:
         notes.append(
             f"{clients.late_follow_ups} follow-ups stand so far behind what they follow that they arrived late; "

@@ -101,9 +101,14 @@ def _path_in_data(loc: tuple[int | str, ...], data: Any, kind: str) -> KeyPath:
         if below is not _MISSING:
             path.append(part)
             at = below
-        elif index == len(loc) - 1 and kind == "missing":
+        elif index == len(loc) - 1 and (kind == "missing" or _is_absent_key(at, part)):
             path.append(part)
     return tuple(path)
+
+
+def _is_absent_key(at: Any, part: int | str) -> bool:
+    """Whether the end of an error's location is a key that should be there, and no union tag or validator's name."""
+    return isinstance(at, Mapping) and isinstance(part, str) and part.isidentifier() and at.get("kind") != part
 
 
 def _child(at: Any, part: int | str) -> Any:

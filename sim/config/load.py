@@ -14,8 +14,9 @@ from sim.config.checks import cross_faults
 from sim.config.errors import ConfigFaults, Places, fault_lines
 from sim.config.models import ExperimentConfig
 from sim.config.overrides import apply_overrides, parse_override
+from sim.config.serve import with_serve_line
 from sim.config.yaml_io import KeyPath, dump_yaml, read_yaml
-from sim.errors import ConfigError
+from sim.errors import ConfigError, KvsimError
 
 
 class LoadedConfig(NamedTuple):
@@ -50,14 +51,14 @@ def read_config(
             faults.append(str(error))
     if faults:
         raise ConfigFaults(faults)
+    if serve is not None:
+        data = with_serve_line(data, serve, force=True)
+        places.overrides[("serve",)] = "--serve"
     data = apply_overrides(data, parsed)
     for override in parsed:
         places.overrides[override.path] = f"--set {override.text}"
     if trace is not None:
         data = _with_trace(data, trace, places)
-    if serve is not None:
-        data["serve"] = serve
-        places.overrides[("serve",)] = "--serve"
     _find_files(data, Path(path).parent)
     return LoadedConfig(data, places)
 
@@ -78,11 +79,16 @@ def config_from_mapping(data: Mapping[str, Any], places: Places | None = None) -
     places = places or Places()
     lines: list[str] = []
     config: ExperimentConfig | None = None
+    if isinstance(data.get("serve"), str):
+        try:
+            data = with_serve_line(data, data["serve"], force=False)
+        except KvsimError as error:
+            lines = [places.fault(("serve",), text.removeprefix("--serve: ")) for text in str(error).splitlines()]
     try:
         config = ExperimentConfig.model_validate(dict(data))
     except ValidationError as error:
-        lines = fault_lines(error, ExperimentConfig, data, places)
-    if config is not None:
+        lines += fault_lines(error, ExperimentConfig, data, places)
+    if config is not None and not lines:
         lines = cross_faults(config, places)
     if lines or config is None:
         raise ConfigFaults(lines)
@@ -98,6 +104,8 @@ def config_hash(config: ExperimentConfig) -> str:
 def resolved_yaml(config: ExperimentConfig) -> str:
     """The resolved configuration as YAML, every default written out; `load_config` reads it back."""
     data = config.model_dump(mode="json")
+    # what it leaves out is no default but left to be planned
+    data["memory"] = config.memory.model_dump(mode="json", exclude_unset=True, exclude_none=True)
     for alternative in ("workload", "workloads", "question", "serve", "sweep", "slo"):
         if data[alternative] is None:
             del data[alternative]

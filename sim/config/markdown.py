@@ -102,15 +102,16 @@ def _default_words(part: Mapping[str, Any]) -> str:
         return "–"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    if isinstance(value, dict):
-        shown = ", ".join(f"{key}: {_plain(item)}" for key, item in value.items())
-        return f"`{{{shown}}}`"
-    return f"`{value}`"
+    return f"`{_plain(value)}`"
 
 
 def _plain(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {_plain(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_plain(item) for item in value) + "]"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
     return str(value)
 
 

@@ -5,11 +5,12 @@ Engine keys are vLLM's flag names with vLLM's defaults.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from sim.config.sweep import SweepConfig
 from sim.timing.config import FixedTiming, TimingConfig
 from sim.timing.memory import MemoryConfig
 from workloads.load import WorkloadField, WorkloadItem
@@ -195,7 +196,7 @@ class ExperimentConfig(Model):
     serve: str | None = Field(
         default=None, description="a `vllm serve …` command line whose flags set the engine and memory"
     )
-    sweep: dict[str, Any] | None = Field(default=None, description="points of a sweep; `kvsim sweep` runs them")
+    sweep: SweepConfig | None = Field(default=None, description="points of a sweep; `kvsim sweep` runs them")
 
     @model_validator(mode="after")
     def _one_source(self) -> ExperimentConfig:

@@ -67,16 +67,14 @@ def read_yaml(path: str | Path) -> Document:
 
 def parse_yaml(text: str, name: str) -> Document:
     """Parse YAML text that holds a mapping; `name` stands before each error.  Raises `ConfigError`."""
-    loader = _Loader(text)
+    lines: dict[KeyPath, int] = {}
+    faults: list[str] = []
     try:
+        loader = _Loader(text)
         node = loader.get_single_node()
-        lines: dict[KeyPath, int] = {}
-        faults: list[str] = []
         if node is not None:
             _walk(node, (), lines, faults, set())
-        if faults:
-            raise ConfigError("\n".join(f"{name}:{fault}" for fault in faults))
-        data = {} if node is None else loader.construct_document(node)
+        data = {} if node is None or faults else loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
@@ -85,8 +83,8 @@ def parse_yaml(text: str, name: str) -> Document:
         raise ConfigError(f"{name}: not valid YAML: {' '.join(str(error).split())}") from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{name}: not valid YAML: {error}") from error
-    finally:
-        loader.dispose()
+    if faults:
+        raise ConfigError("\n".join(f"{name}:{fault}" for fault in faults))
     if not isinstance(data, dict):
         raise ConfigError(f"{name}: a configuration is a mapping of keys to values, not a {type(data).__name__}")
     return Document(data, lines)
@@ -94,8 +92,11 @@ def parse_yaml(text: str, name: str) -> Document:
 
 def parse_value(text: str, name: str) -> Any:
     """Parse one value as it could stand behind a key in YAML (for ``--set``).  Raises `ConfigError`."""
-    document = parse_yaml("value: " + text if "\n" not in text else text, name)
-    return document.data.get("value")
+    try:
+        return parse_yaml("value: " + text, "value").data.get("value")
+    except ConfigError as error:
+        said = str(error).splitlines()[0].partition("not valid YAML: ")
+        raise ConfigError(f"{name}: not valid YAML: {said[2] or said[0]}") from error
 
 
 def _walk(node: yaml.Node, path: KeyPath, lines: dict[KeyPath, int], faults: list[str], above: set[int]) -> None:
