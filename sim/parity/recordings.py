@@ -20,13 +20,6 @@ from sim.errors import RecordingError
 from workloads.spec import LoRA
 
 REFERENCE = "vllm 0.33.0"
-_ENGINE_KEYS = {
-    "block_size", "num_gpu_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "hash_algo",
-    "enable_prefix_caching", "enable_chunked_prefill", "policy", "long_prefill_token_threshold", "watermark",
-    "scheduler_reserve_full_isl", "max_loras", "disable_chunked_mm_input", "encoder_compute_budget",
-    "encoder_cache_size", "groups", "retention_interval", "multimodal", "async_scheduling",
-}  # fmt: skip
-_REQUEST_KEYS = {"id", "arrival_step", "prompt", "output_tokens", "priority", "cache_salt", "lora", "mm"}
 
 
 class PlaceholderRange(NamedTuple):
@@ -85,14 +78,8 @@ def load(path: Path) -> dict[str, Any]:
     return content
 
 
-def _unknown(path: Path, what: str, names: set[str], known: set[str]) -> None:
-    if extra := sorted(names - known):
-        raise RecordingError(f"{path}: unknown {what} {', '.join(map(repr, extra))}; known: {', '.join(sorted(known))}")
-
-
 def scheduler_config(path: Path, engine: Mapping[str, Any]) -> SchedulerConfig:
-    """The settings of a recording.  Raises `RecordingError` for a feature that this version does not know."""
-    _unknown(path, "engine setting", set(engine), _ENGINE_KEYS)
+    """The settings of a recording (of checked form).  Raises `RecordingError` where they contradict each other."""
     try:
         groups = tuple(
             KVCacheGroup(group["kind"], group["block_size"], group.get("window"))
@@ -127,7 +114,6 @@ def make_request(
     path: Path, index: int, entry: Mapping[str, Any], hash_function: HashFunction | None, hash_block_size: int
 ) -> Request:
     """Request number `index` of a recording, with its real tokens and hashes (none for no hash function)."""
-    _unknown(path, f"field of request {index}:", set(entry), _REQUEST_KEYS | {"name"})
     try:
         tokens = TokenSource(index, entry["prompt"])
         lora = LoRA(**entry["lora"]) if entry.get("lora") else None

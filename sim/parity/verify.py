@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sim.core.hashing import get_hash_function, hash_request_tokens
 from sim.core.statistics import PrefixCacheStats, PrefixCachingMetrics
-from sim.errors import InvariantError, RecordingError
+from sim.errors import InvariantError, KvsimError, RecordingError
+from sim.parity.form import FormError, check_hashes, check_metrics, check_plans, check_scenario
 from sim.parity.players import Fields, ReferencePlayer, free_queue_sha
 from sim.parity.recordings import REFERENCE, load, make_request
 from sim.parity.replay import MakePlayer, Replay
 
-_TOP_KEYS = {"reference", "name", "engine", "requests", "aborts", "steps", "every", "checkpoints"}
-_STEP_KEYS = {
-    "step", "scheduled", "computed_before", "block_ids", "preempted", "encoder_inputs", "running", "waiting",
-    "num_free_blocks", "free_queue_sha", "free_queue_head", "events", "prefix_cache", "finished",
-    "free_queue_sha_after", "samples", "applied", "events_after",
-}  # fmt: skip
-_CHECKPOINT_KEYS = {
-    "step", "executed", "queries", "hits", "preempted_queries", "preempted_hits", "preemptions",
-    "scheduled_tokens", "evicted_blocks", "finished", "num_free_blocks", "free_queue_sha_after", "running", "waiting",
-}  # fmt: skip
 _PLAN_INPUTS = {
     "model", "block_size", "kv_cache_dtype", "max_model_len", "max_num_batched_tokens", "available_memory_gib",
     "num_gpu_blocks_override",
@@ -86,40 +77,31 @@ def verify_file(path: Path, make_player: MakePlayer = ReferencePlayer, *, check:
         RecordingError: the file is damaged, of an unknown version or has unknown fields.
     """
     recording = load(path)
+    kinds = [kind for kind in _KINDS if kind in recording]
+    if len(kinds) != 1:
+        raise RecordingError(f"{path}: no recording: it needs one of {', '.join(_KINDS)}")
+    if "reference" in recording and recording["reference"] != REFERENCE:
+        raise RecordingError(f"{path}: recorded from {recording['reference']!r}; this version knows {REFERENCE!r}")
+    form, compare = _KINDS[kinds[0]]
     try:
-        if "vectors" in recording:
-            return _verify_hashes(path, recording)
-        if "plans" in recording:
-            return _verify_plans(path, recording)
-        if "interval" in recording:
-            return _verify_metrics(path, recording)
-        return _verify_steps(path, recording, make_player, check)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise RecordingError(f"{path}: not in the form of a recording: {error!r}") from error
+        form("recording", recording)
+        return compare(path, recording) if compare else _verify_steps(path, recording, make_player, check)
+    except FormError as error:
+        raise RecordingError(f"{path}: {error}") from None
+    except RecordingError:
+        raise
+    except InvariantError as error:
+        raise InvariantError(f"{path}: {error}") from error
+    except (KvsimError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise RecordingError(f"{path}: cannot be replayed: {error!r}") from error
 
 
 def _verify_steps(path: Path, recording: dict[str, Any], make_player: MakePlayer, check: bool) -> Outcome:
-    kinds = [kind for kind in ("steps", "checkpoints") if kind in recording]
-    if len(kinds) != 1:
-        raise RecordingError(f"{path}: no recording: it needs one of steps, checkpoints, vectors, plans, interval")
-    if unknown := sorted(set(recording) - _TOP_KEYS):
-        raise RecordingError(f"{path}: unknown field {', '.join(map(repr, unknown))}")
-    if recording.get("reference") != REFERENCE:
-        raise RecordingError(f"{path}: recorded from {recording.get('reference')!r}; this version knows {REFERENCE!r}")
-    known = _STEP_KEYS if kinds == ["steps"] else _CHECKPOINT_KEYS
-    for number, entry in enumerate(recording[kinds[0]]):
-        if unknown := sorted(set(entry) - known):
-            raise RecordingError(f"{path}: {kinds[0]} {number}: unknown field {', '.join(map(repr, unknown))}")
-    if not recording[kinds[0]]:
-        raise RecordingError(f"{path}: {kinds[0]} is empty: cut short")
-    details = kinds == ["steps"]
+    details = "steps" in recording
     replay = Replay(path, recording, make_player, details=details, check=check)
     compare = _compare_steps if details else _compare_checkpoints
-    try:
-        compared, difference = compare(replay, recording)
-    except InvariantError as error:
-        raise InvariantError(f"{path}: {error}") from error
-    return Outcome(path, kinds[0], compared, difference)
+    compared, difference = compare(replay, recording)
+    return Outcome(path, "steps" if details else "checkpoints", compared, difference)
 
 
 def _first_difference(expected: Fields, got: Fields, where: str, free: list[int]) -> Difference | None:
@@ -152,9 +134,10 @@ def _compare_steps(replay: Replay, recording: dict[str, Any]) -> tuple[int, Diff
 def _compare_checkpoints(replay: Replay, recording: dict[str, Any]) -> tuple[int, Difference | None]:
     every = recording["every"]
     expected = iter(recording["checkpoints"])
+    most = max(checkpoint["executed"] for checkpoint in recording["checkpoints"])
     count = 0
     for totals, last in _totals(replay):
-        if totals["executed"] % every and not last:
+        if totals["executed"] % every and not last and totals["executed"] <= most:
             continue
         following = next(expected, None)
         if following is None:
@@ -225,7 +208,7 @@ def _verify_plans(path: Path, recording: dict[str, Any]) -> Outcome:
 def _verify_metrics(path: Path, recording: dict[str, Any]) -> Outcome:
     compared = 0
     for name, observations in recording.items():
-        if name == "interval":
+        if name in ("interval", "reference"):
             continue
         metrics = PrefixCachingMetrics(recording["interval"])
         for number, entry in enumerate(observations):
@@ -238,3 +221,13 @@ def _verify_metrics(path: Path, recording: dict[str, Any]) -> Outcome:
                 return Outcome(path, "metrics", compared, difference)
             compared += 1
     return Outcome(path, "metrics", compared, None)
+
+
+# kind -> what checks its form, and what compares it (None: a replay on a player)
+_KINDS: dict[str, tuple[Callable[[str, dict[str, Any]], None], Callable[[Path, dict[str, Any]], Outcome] | None]] = {
+    "steps": (check_scenario, None),
+    "checkpoints": (check_scenario, None),
+    "vectors": (check_hashes, _verify_hashes),
+    "plans": (check_plans, _verify_plans),
+    "interval": (check_metrics, _verify_metrics),
+}
