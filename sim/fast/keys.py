@@ -8,7 +8,7 @@ Finding that point costs one comparison per range, and a search inside the last 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 U64Array = npt.NDArray[np.uint64]
 I32Array = npt.NDArray[np.int32]
+_Array = TypeVar("_Array", U64Array, I32Array)
 
 
 class Span(NamedTuple):
@@ -43,19 +44,20 @@ class KeyTable:
     """All keys seen, and for each the block that was first given it among those still cached.
 
     Attributes:
-        size: number of keys.
+        size: the next new key; the first one is 1.
         fingerprints: uint64, of each key.
         depth: int32, position of the key's block in its chain (0 = first block of a prompt).
-        first_block: int32, the block that a lookup finds, -1 for none.
+        first_block: int32, the block that a lookup finds; 0, the null block, for none.
         others: further blocks with the same key in the order in which they got it (rare).
         eager: number of living requests that are `eager`.
     """
 
-    def __init__(self, capacity: int = 1 << 14) -> None:
-        self.size = 0
+    def __init__(self, capacity: int = 1 << 20) -> None:
+        self.size = 1
+        # memory that is asked for and never touched costs nothing, so there is room to grow
         self.fingerprints: U64Array = np.empty(capacity, dtype=np.uint64)
         self.depth: I32Array = np.empty(capacity, dtype=np.int32)
-        self.first_block: I32Array = np.full(capacity, -1, dtype=np.int32)
+        self.first_block: I32Array = np.zeros(capacity, dtype=np.int32)
         self.first_block_at = memoryview(self.first_block)
         self.others: dict[int, list[int]] = {}
         self.eager = 0
@@ -115,26 +117,20 @@ class KeyTable:
         return base
 
     def _grow(self, needed: int) -> None:
-        capacity = max(needed, len(self.depth) * 3 // 2)
-        grown = np.empty(capacity, dtype=np.uint64)
-        grown[: self.size] = self.fingerprints[: self.size]
-        self.fingerprints = grown
-        depth = np.empty(capacity, dtype=np.int32)
-        depth[: self.size] = self.depth[: self.size]
-        self.depth = depth
-        first_block = np.full(capacity, -1, dtype=np.int32)
-        first_block[: self.size] = self.first_block[: self.size]
-        self.first_block = first_block
-        self.first_block_at = memoryview(first_block)
+        capacity = max(needed, 4 * len(self.depth))
+        self.fingerprints = _larger(self.fingerprints, self.size, np.empty(capacity, dtype=np.uint64))
+        self.depth = _larger(self.depth, self.size, np.empty(capacity, dtype=np.int32))
+        self.first_block = _larger(self.first_block, self.size, np.zeros(capacity, dtype=np.int32))
+        self.first_block_at = memoryview(self.first_block)
 
     def insert(self, base: int, blocks: I32Array) -> None:
         """Give the keys from `base` on to `blocks`, one each."""
         found = self.first_block[base : base + len(blocks)]
-        if int(found.max()) < 0:
+        if not found.any():
             found[:] = blocks
             return
         for offset, block in enumerate(blocks.tolist()):
-            if found[offset] < 0:
+            if not found[offset]:
                 found[offset] = block
             else:
                 self.others.setdefault(base + offset, []).append(block)
@@ -145,13 +141,13 @@ class KeyTable:
             for key, block in zip(keys.tolist(), blocks.tolist(), strict=True):
                 self.remove_one(key, block)
         else:
-            self.first_block[keys] = -1
+            self.first_block[keys] = 0
 
     def remove_one(self, key: int, block: int) -> None:
         """Take `key` from `block`; the next block with the same key becomes the one that is found."""
         others = self.others.get(key) if self.others else None
         if others is None:
-            self.first_block_at[key] = -1
+            self.first_block_at[key] = 0
             return
         if self.first_block_at[key] == block:
             self.first_block_at[key] = others.pop(0)
@@ -159,3 +155,8 @@ class KeyTable:
             others.remove(block)
         if not others:
             del self.others[key]
+
+
+def _larger(old: _Array, size: int, new: _Array) -> _Array:
+    new[:size] = old[:size]
+    return new

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from typing import Protocol
+from itertools import compress
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +15,10 @@ from sim.fast.keys import KeyTable
 
 I32Array = npt.NDArray[np.int32]
 I64Array = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
 
-#: columns of a block's row: times are the bits of a float64
-ALLOCATED, USED, HITS, OWNER, KEY, BLOCK, ROW = 0, 1, 2, 3, 4, 5, 6
+#: columns of a block's row: times are the bits of a float64, key 0 is none
+ALLOCATED, USED, HITS, OWNER, KEY, ROW = 0, 1, 2, 3, 4, 5
 
 _bits = struct.Struct("<d")
 _whole = struct.Struct("<q")
@@ -27,14 +29,29 @@ def time_bits(seconds: float) -> int:
     return int(_whole.unpack(_bits.pack(seconds))[0])
 
 
+class Takers(NamedTuple):
+    """Who takes a block, and when: one row each, in order."""
+
+    indexes: list[int]
+    steps: list[int]
+    times_s: list[float]
+
+    def where(self, mask: npt.NDArray[np.bool_]) -> Takers:
+        """Those for which the mask is true."""
+        return Takers(*(list(compress(values, mask.tolist())) for values in self))
+
+
 class EvictionLog(Protocol):
-    """Takes the rows of evicted blocks, in order."""
+    """Takes the rows (n, ROW) of blocks that lose their keys, in order; arrays are the taker's."""
 
-    def evicted(self, rows: I64Array, for_index: int) -> None:
-        """Rows (n, ROW) of blocks that lost their keys to the request with this index; the array is the taker's."""
+    def evicted(self, blocks: I32Array, rows: I64Array, for_index: int) -> None:
+        """Request `for_index` needed the room."""
 
-    def evicted_one(self, row: bytes, for_index: int) -> None:
+    def evicted_one(self, block: int, row: bytes, for_index: int) -> None:
         """The same for one block, its row as bytes."""
+
+    def evicted_each(self, blocks: I32Array, rows: I64Array, takers: Takers) -> None:
+        """Block i was taken by taker i."""
 
 
 class KeyEvents(Protocol):
@@ -53,7 +70,7 @@ class FastPool:
     Attributes:
         free: the free list.
         references: int32, number of requests that hold each block.
-        rows: int64 (num_blocks, ROW), one row per block; column KEY is -1 for none.
+        rows: int64 (num_blocks, ROW), one row per block; only KEY is kept without a log.
         evicted_blocks: keys that left the cache, in total.
         phantom: blocks whose keys stand for content that was never computed.
         now_bits: the time, set by the scheduler.
@@ -65,9 +82,6 @@ class FastPool:
         self.free = FreeLog(num_blocks)
         self.references: I32Array = np.zeros(num_blocks, dtype=np.int32)
         self.rows: I64Array = np.zeros((num_blocks, ROW), dtype=np.int64)
-        self.rows[:, KEY] = -1
-        self.rows[:, BLOCK] = np.arange(num_blocks)
-        self._fresh = self.rows[:, : KEY + 1]
         self._keys = self.rows[:, KEY]
         self._hits = self.rows[:, HITS]
         self._used = self.rows[:, USED]
@@ -87,25 +101,16 @@ class FastPool:
         if number == 1:
             return np.array((self.take_one(index),), dtype=np.int32)
         blocks = self.free.pop(number)
-        rows = self.rows.take(blocks, axis=0)
-        keys = rows[:, KEY]
-        if int(keys.min()) < 0:
-            had_key = keys >= 0
-            rows = rows[had_key]
-            keys = rows[:, KEY]
-        if len(rows):
-            evicted = blocks if len(rows) == number else rows[:, BLOCK].astype(np.int32)
-            self.keys.remove(keys, evicted)
-            self.evicted_blocks += len(rows)
-            if self.log is not None:
-                self.log.evicted(rows, index)
-            if self.events is not None:
-                for key in keys.tolist():
-                    self.events.removed(key)
-            if self.phantom:
-                self.phantom.difference_update(evicted.tolist())
-        self.references[blocks] = 1
-        self._fresh[blocks] = (self.now_bits, self.now_bits, 0, index, -1)
+        evicted, rows, _ = self._evict(blocks)
+        if self.events is not None:
+            for key in rows[:, KEY].tolist():
+                self.events.removed(key)
+        if self.log is None:
+            self._keys[blocks] = 0
+        else:
+            if len(rows):
+                self.log.evicted(evicted, rows, index)
+            self.rows[blocks] = (self.now_bits, self.now_bits, 0, index, 0)
         return blocks
 
     def take_one(self, index: int) -> int:
@@ -113,12 +118,12 @@ class FastPool:
         block = self.free.pop_one()
         at = self._rows_at
         key = at[block, KEY]
-        if key >= 0:
+        if key:
             if self.log is not None:
-                self.log.evicted_one(self.rows[block].tobytes(), index)
+                self.log.evicted_one(block, self.rows[block].tobytes(), index)
             self.keys.remove_one(key, block)
             self.evicted_blocks += 1
-            at[block, KEY] = -1
+            at[block, KEY] = 0
             if self.events is not None:
                 self.events.removed(key)
             if self.phantom:
@@ -129,6 +134,47 @@ class FastPool:
             at[block, HITS] = 0
             at[block, OWNER] = index
         return block
+
+    def take_each(self, takers: Takers) -> tuple[list[int], npt.NDArray[np.bool_] | None]:
+        """Several requests take one block each: `take_one` for each in turn, at once.
+
+        Returns:
+            The blocks, and which of them lost a key (None: all did).
+        """
+        blocks = self.free.pop(len(takers.indexes))
+        evicted, rows, had_key = self._evict(blocks)
+        if self.log is None:
+            self._keys[blocks] = 0
+        else:
+            if len(rows):
+                self.log.evicted_each(evicted, rows, takers if had_key is None else takers.where(had_key))
+            fresh = np.zeros((len(blocks), ROW), dtype=np.int64)
+            times = np.array(takers.times_s).view(np.int64)
+            fresh[:, ALLOCATED] = times
+            fresh[:, USED] = times
+            fresh[:, OWNER] = takers.indexes
+            self.rows[blocks] = fresh
+        return blocks.tolist(), had_key
+
+    def _evict(self, blocks: I32Array) -> tuple[I32Array, I64Array, npt.NDArray[np.bool_] | None]:
+        """These blocks are held once now, and their keys leave the cache.
+
+        Returns the blocks that had keys and their rows, and which of `blocks` that is (None: all).
+        """
+        self.references[blocks] = 1
+        rows = self.rows.take(blocks, axis=0)
+        keys = rows[:, KEY]
+        had_key = None
+        if not keys.all():
+            had_key = keys != 0
+            blocks, rows = blocks[had_key], rows[had_key]
+            keys = rows[:, KEY]
+        if len(blocks):
+            self.keys.remove(keys, blocks)
+            self.evicted_blocks += len(blocks)
+            if self.phantom:
+                self.phantom.difference_update(blocks.tolist())
+        return blocks, rows, had_key
 
     def unused(self, blocks: I32Array) -> int:
         """How many of these blocks nobody holds."""
@@ -179,9 +225,9 @@ class FastPool:
         if len(held) + len(free) != self.num_blocks - 1 or np.any(self.references[free]):
             raise InvariantError(f"{len(free)} free + {len(held)} held blocks are not {self.num_blocks - 1}")
         keys = self.keys
-        found = np.flatnonzero(keys.first_block[: keys.size] >= 0)
+        found = np.flatnonzero(keys.first_block[: keys.size])
         if not np.array_equal(self.rows[keys.first_block[found], KEY], found):
             raise InvariantError("a key finds a block that does not have it")
-        with_key = int(np.count_nonzero(self.rows[:, KEY] >= 0))
+        with_key = int(np.count_nonzero(self.rows[:, KEY]))
         if with_key != len(found) + sum(len(blocks) for blocks in keys.others.values()):
             raise InvariantError(f"{with_key} blocks have keys, but the table of keys knows another number")

@@ -211,10 +211,10 @@ class FastScheduler:
             if first >= most:
                 break
             part = first_block[base : base + min(length, most - first)]
-            if part[0] < 0:
+            if not part[0]:
                 break
-            if int(part.min()) < 0:
-                found.append(part[: int((part < 0).argmax())])
+            if not part.all():
+                found.append(part[: int((part == 0).argmax())])
                 break
             found.append(part)
         if not found:
@@ -338,6 +338,7 @@ class FastScheduler:
         return tokens, chosen
 
     def take_embeddings(self, request: FastRequest, items: list[int], batch: FastBatch) -> None:
+        """Put into the encoder cache what `encode` chose."""
         encoded = []
         for number in items:
             item = request.items[number]

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from sim.core.scheduler_config import SchedulerConfig
 from sim.fast.batch import FastBatch
 from sim.fast.calendar import Calendar
 from sim.fast.eviction_rows import EvictionRows, Sink
+from sim.fast.pool import Takers
 from sim.fast.request import RUNNING, FastRequest
 from sim.fast.scheduler import FastScheduler
+
+_ANY = 1 << 62
 
 
 class Load(NamedTuple):
@@ -85,50 +90,99 @@ class SyncDrive:
     def _leap(self, until_s: float) -> bool:
         """Steps in which every running request decodes, up to the first that ends a request; False: none was taken."""
         scheduler, calendar = self.scheduler, self.calendar
-        pool, free, size = scheduler.pool, scheduler.pool.free, scheduler.block_size
-        buckets, endings = calendar.buckets, calendar.endings
-        count, running, waiting = calendar.count, len(scheduler.running), len(scheduler.waiting)
+        count, first, endings = calendar.count, self.step, calendar.endings
         if not count:
             return False
-        eager = [r for r in calendar if r.eager] if scheduler.keys.eager else []
-        step, clock, row, usable = self.step, self._clock_s, self._sink.row, self._usable
+        eager = scheduler.keys.eager
+        takers, starts, sizes = self._look_ahead(until_s, 1 if eager else _ANY)
+        steps = len(sizes)
+        if not steps:
+            return False
+        lost = sizes
+        if takers:
+            lost = self._take(takers, starts, sizes)
+        if eager:
+            self._give_eager_keys(first)
+        last = first + steps - 1
+        ended = endings.pop(last, None)
+        self._record_leap(starts, sizes, lost, len(ended) if ended else 0)
+        self.leaps += steps
+        self.step, self._clock_s = last + 1, starts[-1]
+        if ended:
+            self._end(sorted(ended, key=_order))
+        return True
+
+    def _look_ahead(self, until_s: float, most: int) -> tuple[list[FastRequest], list[float], list[int]]:
+        """The steps that the calendar alone can take, at most `most`.
+
+        Returns who takes a block, in order; when each step starts, and when the last one ends; how
+        many blocks each step takes.
+        """
+        calendar, size = self.calendar, self.scheduler.block_size
+        buckets, endings, count = calendar.buckets, calendar.endings, calendar.count
+        left = self.scheduler.pool.free.count
+        step, clock, seconds = self.step, self._clock_s, self._step_time.seconds
         context = count * step - calendar.base_sum
-        first, ended, budget = step, None, self.config.max_num_batched_tokens - count
+        takers: list[FastRequest] = []
+        starts, sizes = [clock], []
         while True:
             bucket = buckets[step % size]
-            evicted = 0
-            if bucket:
-                if len(bucket) > free.count:
+            taken = len(bucket)
+            if taken:
+                left -= taken
+                if left < 0:
                     break
-                self._at(clock, step)
-                evicted = pool.evicted_blocks
-                for request in bucket:
-                    request.table[request.blocks] = pool.take_one(request.index)
-                    request.blocks += 1
-                evicted = pool.evicted_blocks - evicted
-            if eager:
-                for request in sorted(eager, key=lambda r: r.seq):
-                    scheduler.give_keys(request, step - request.base + 1)
-            end = clock + self._step_time.seconds(Load(0, 0, count, context, 0, 0.0, 0))
-            ended = endings.pop(step, None)
-            blocks = free.count
+                takers += bucket
+            sizes.append(taken)
+            clock += seconds(Load(0, 0, count, context, 0, 0.0, 0))
+            starts.append(clock)
+            if step in endings or clock >= until_s or len(sizes) >= most:
+                break
+            step += 1
+            context += count
+        return takers, starts, sizes
+
+    def _take(self, takers: list[FastRequest], starts: list[float], sizes: list[int]) -> list[int]:
+        """Blocks for the steps ahead; how many keys each step costs."""
+        pool, step = self.scheduler.pool, self.step
+        steps: list[int] = []
+        times: list[float] = []
+        for number, start in zip(sizes, starts, strict=False):
+            if number:
+                steps += [step] * number
+                times += [start] * number
+            step += 1
+        blocks, had_key = pool.take_each(Takers([request.index for request in takers], steps, times))
+        for request, block in zip(takers, blocks, strict=True):
+            request.table[request.blocks] = block
+            request.blocks += 1
+        if had_key is None:
+            return sizes
+        before = np.concatenate(([0], np.cumsum(had_key)))
+        return [int(n) for n in np.diff(before[np.concatenate(([0], np.cumsum(sizes)))])]
+
+    def _give_eager_keys(self, step: int) -> None:
+        for request in sorted((request for request in self.calendar if request.eager), key=_order):
+            self.scheduler.give_keys(request, step - request.base + 1)
+
+    def _record_leap(self, starts: list[float], sizes: list[int], lost: list[int], ended: int) -> None:
+        calendar, scheduler, row, usable = self.calendar, self.scheduler, self._sink.row, self._usable
+        count, running, waiting = calendar.count, len(scheduler.running), len(scheduler.waiting)
+        step = self.step
+        context = count * step - calendar.base_sum
+        blocks = scheduler.pool.free.count + sum(sizes)
+        last = len(sizes) - 1
+        for number, taken in enumerate(sizes):
+            start, blocks = starts[number], blocks - taken
             row(
                 "steps",
                 (
-                    step, clock, end - clock, running, waiting, 0, 0, count, context, 0, blocks, 1.0 - blocks / usable,
-                    0, len(ended) if ended else 0, 0, 0, 0, 0, evicted,
+                    step, start, starts[number + 1] - start, running, waiting, 0, 0, count, context, 0, blocks,
+                    1.0 - blocks / usable, 0, ended if number == last else 0, 0, 0, 0, 0, lost[number],
                 ),
             )  # fmt: skip
             step += 1
             context += count
-            clock = end
-            if ended or clock >= until_s or (eager and scheduler.can_admit(budget)):
-                break
-        self.leaps += step - first
-        self.step, self._clock_s = step, clock
-        if ended:
-            self._end(sorted(ended, key=_order))
-        return step > first
 
     # ---- the calendar beside explicit requests --------------------------------------------------
 
@@ -165,8 +219,7 @@ class SyncDrive:
                 request.blocks += 1
         if takers is bucket:
             if scheduler.keys.eager:
-                for request in sorted((r for r in calendar if r.eager), key=_order):
-                    scheduler.give_keys(request, step - request.base + 1)
+                self._give_eager_keys(step)
             for request in self.prefills:
                 if batch.budget <= 0:
                     break
@@ -226,7 +279,7 @@ class SyncDrive:
     def _finish_step(
         self, batch: FastBatch, decodes: int, context: int, evicted: int, ended: list[FastRequest]
     ) -> None:
-        """Time and record a step, and apply it; `decodes` requests of the calendar belong to it, `ended` end with it."""
+        """Time, record and apply a step to which `decodes` requests of the calendar belong; `ended` end with it."""
         scheduler, step, clock = self.scheduler, self.step, self._clock_s
         chunks = prefill_tokens = prefill_context = 0
         pairs = 0.0
