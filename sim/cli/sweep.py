@@ -51,7 +51,7 @@ def command(
 
     from sim.config.load import read_config
     from sim.errors import ConfigError
-    from sim.sweep.expand import count_points, expand, read_sweep
+    from sim.sweeps.expand import count_points, expand, read_sweep
 
     loaded = read_config(config, overrides, trace=trace)
     count = count_points(read_sweep(loaded, axes)[1])
@@ -72,7 +72,7 @@ def command(
 
     from tqdm import tqdm
 
-    from sim.sweep.run import run_sweep
+    from sim.sweeps.run import run_sweep
 
     with tqdm(total=len(sweep.points), unit="point", disable=None, file=sys.stderr) as bar:
 

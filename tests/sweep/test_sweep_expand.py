@@ -9,8 +9,8 @@ import pytest
 from sim.config.errors import Places
 from sim.config.load import LoadedConfig
 from sim.errors import ConfigError
-from sim.sweep.condition import Condition
-from sim.sweep.expand import count_points, expand, flatten, parse_axis, read_sweep
+from sim.sweeps.condition import Condition
+from sim.sweeps.expand import count_points, expand, flatten, parse_axis, read_sweep
 
 BASE: dict[str, Any] = {
     "name": "tiny",

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from sim.config.load import config_from_mapping
 from sim.core.cache_groups import hash_block_size
 from sim.errors import ConfigError, ResultsError
-from sim.sweep.expand import Point, Sweep
-from sim.sweep.table import finished, write_table
+from sim.sweeps.expand import Point, Sweep
+from sim.sweeps.table import finished, write_table
 
 RETRIES = 2  # of points whose worker died
 

@@ -11,7 +11,7 @@ from typing import Any
 from sim.config import ExperimentConfig
 from sim.config.load import config_hash
 from sim.recording.run_folder import FORMAT_VERSION, read_manifest
-from sim.sweep.expand import Sweep, flatten
+from sim.sweeps.expand import Sweep, flatten
 
 TABLE = "points"
 ABOUT = "sweep.json"

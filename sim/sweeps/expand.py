@@ -15,7 +15,7 @@ from sim.config.load import LoadedConfig, config_from_mapping, config_hash
 from sim.config.overrides import Override, apply_overrides, parse_override
 from sim.config.sweep import SweepConfig
 from sim.errors import ConfigError
-from sim.sweep.condition import Condition
+from sim.sweeps.condition import Condition
 
 _FAULTS_SHOWN = 20
 NAMES_DIGITS = 12
