@@ -135,9 +135,11 @@ def sweep(
         loaded.data["sweep"] = section
     points = expand(loaded)
     with tqdm(total=len(points.points), unit="point", disable=not progress) as bar:
-        folder = run_sweep(
-            points, out=out, jobs=jobs, progress=lambda done: bar.update(done - bar.n) and None, **options
-        )
+
+        def advance(done: int) -> None:
+            bar.update(done - bar.n)
+
+        folder = run_sweep(points, out=out, jobs=jobs, progress=advance, **options)
     return SweepResults(folder)
 
 
