@@ -38,6 +38,7 @@ from workloads.readers.rows import (
 from workloads.spec import RequestSpec, stream_id
 
 NAME = "weka"
+BLOCK_SIZE = 64  # of the published traces; each session names its own
 SUMMARY = "WEKA kv-cache-tester: closed-loop agent sessions, one a line (JSONL)"
 
 
