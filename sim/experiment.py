@@ -25,6 +25,7 @@ from sim.recording.summary import Levels, WarmupRule, summarise
 from sim.recording.tally import Tally
 from sim.timing.serve_line import parse_serve_line
 from workloads.load import TraceParams, Workload, open_workload
+from workloads.packed import PackedWorkload
 
 Progress = Callable[[int, int | None, float], None]
 _DEFAULT_WARMUP = 0.1
@@ -46,6 +47,7 @@ def run(
     overwrite: bool = False,
     check_invariants: bool = False,
     command: str | None = None,
+    workload: PackedWorkload | None = None,
 ) -> RunResult:
     """Run one experiment and write its results folder.
 
@@ -59,6 +61,7 @@ def run(
         overwrite: replace a finished run of that name that came from something else.
         check_invariants: check every law after every step; slow.
         command: how the run was started, for the manifest.
+        workload: the configuration's workload, packed before (a sweep shares it among its points).
 
     Returns:
         The finished run.
@@ -84,7 +87,7 @@ def run(
     )
     try:
         (folder.path / "config.yaml").write_text(resolved_yaml(config), encoding="utf-8")
-        done = _simulate(config, resolved, folder.path, progress, check_invariants=check_invariants)
+        done = _simulate(config, resolved, folder.path, progress, check_invariants=check_invariants, packed=workload)
     except BaseException as error:
         folder.fail(f"{type(error).__name__}: {error}".splitlines()[0], _cost(started))
         raise
@@ -104,10 +107,13 @@ def _simulate(
     progress: bool | Progress,
     *,
     check_invariants: bool,
+    packed: PackedWorkload | None = None,
 ) -> _Done:
     import simpy
 
-    workload = open_workload(config.workload_items(), config.seed, max_model_len=resolved.scheduler.max_model_len)
+    workload: Workload | PackedWorkload = packed or open_workload(
+        config.workload_items(), config.seed, max_model_len=resolved.scheduler.max_model_len
+    )
     tally = Tally()
     with Recorder(folder, _tables(config), tally=tally) as recorder, _Bar(progress, workload) as bar:
         env = simpy.Environment()
@@ -125,7 +131,7 @@ def _simulate(
         warmup=_warmup(config),
         slo=Levels(config.slo.ttft_s, config.slo.tpot_s, config.slo.e2e_s) if config.slo is not None else None,
     )
-    notes = workload.notes
+    notes = list(workload.notes)
     if config.serve is not None:
         notes += [f"serve: {note}" for note in parse_serve_line(config.serve).notes()]
     if clients.late_follow_ups:
@@ -201,7 +207,7 @@ def _cost(started: float) -> dict[str, Any]:
 class _Bar:
     """A progress bar on stderr, or the caller's function, or nothing."""
 
-    def __init__(self, progress: bool | Progress, workload: Workload) -> None:
+    def __init__(self, progress: bool | Progress, workload: Workload | PackedWorkload) -> None:
         self._function = progress if callable(progress) else None
         self._total = workload.count
         self._bar: Any = None
