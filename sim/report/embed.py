@@ -8,15 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.report.picture import NothingToShow, Picture
-from sim.report.style import DARK, LIGHT, Theme, new_figure, png_bytes, themed
+from sim.report.style import DARK, LIGHT, Theme, new_figure, rasterize, themed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.transforms import Bbox
+    from PIL.Image import Image
 
     from sim.report.folder import ResultsFolder
+
+COLORS = 200
 
 
 class Rendered(NamedTuple):
@@ -75,38 +80,38 @@ def render_drawing(
     png_folder: Path | None,
 ) -> Rendered:
     """Draw in both themes, write the light one beside the page, and say in words what it shows."""
-    light, title, alt, size = _draw(draw, size_inches, LIGHT)
-    dark, *_ = _draw(draw, size_inches, DARK)
+    light, figure = _draw(draw, size_inches, LIGHT, None)
+    dark, _ = _draw(draw, size_inches, DARK, [axes.get_position() for axes in figure.axes])
+    ax = figure.axes[0]
+    title = ax.get_title(loc="left") or ax.get_title()
+    axes = "".join(f", {name}" for name in (ax.get_ylabel(), ax.get_xlabel() and f"against {ax.get_xlabel()}") if name)
+    png = _png(light)
     if png_folder is not None:
         png_folder.mkdir(parents=True, exist_ok=True)
-        (png_folder / f"{name}.png").write_bytes(light)
-    return Rendered(name, title, sentence, f"{alt}. {sentence}", _data_uri(light), _data_uri(dark), *size)
+        (png_folder / f"{name}.png").write_bytes(png)
+    alt = f"Figure: {title}{axes}. {sentence}"
+    return Rendered(name, title, sentence, alt, _data_uri(png), _data_uri(_png(dark)), *light.size)
 
 
 def _draw(
-    draw: Callable[[Axes], object], size_inches: tuple[float, float], theme: Theme
-) -> tuple[bytes, str, str, tuple[int, int]]:
+    draw: Callable[[Axes], object], size_inches: tuple[float, float], theme: Theme, places: list[Bbox] | None
+) -> tuple[Image, Figure]:
+    """The drawing as an image; `places` are where its axes stand, found by the layout when None."""
     with themed(theme):
-        figure = new_figure(size_inches)
-        ax = figure.add_subplot()
-        draw(ax)
-        title = ax.get_title(loc="left") or ax.get_title()
-        image, size = compact(png_bytes(figure))
-        across, up = ax.get_xlabel(), ax.get_ylabel()
-    axes = f", against {across}" if across else ""
-    axes = f", {up}{axes}" if up else axes
-    return image, title, f"Figure: {title}{axes}", size
+        figure = new_figure(size_inches, None if places else "constrained")
+        draw(figure.add_subplot())
+        for axes, place in zip(figure.axes, places or [], strict=False):
+            axes.set_position(place)
+        return rasterize(figure), figure
 
 
-def compact(png: bytes, colors: int = 200) -> tuple[bytes, tuple[int, int]]:
-    """The PNG with a palette, a third of the bytes, and its size in pixels."""
-    from PIL import Image
+def _png(image: Image) -> bytes:
+    """The image with a palette, which takes a third of the bytes."""
+    from PIL import Image as pil
 
-    with Image.open(io.BytesIO(png)) as image:
-        small = image.convert("RGB").quantize(colors, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
-        buffer = io.BytesIO()
-        small.save(buffer, format="PNG")
-        return buffer.getvalue(), image.size
+    buffer = io.BytesIO()
+    image.quantize(COLORS, method=pil.Quantize.FASTOCTREE, dither=pil.Dither.NONE).save(buffer, format="PNG")
+    return buffer.getvalue()
 
 
 def _data_uri(png: bytes) -> str:

@@ -10,9 +10,10 @@ import io
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import matplotlib as mpl
+import numpy as np
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -21,6 +22,8 @@ from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
     from os import PathLike
+
+    from PIL.Image import Image
 
 SIZE_INCHES = (5.0, 3.1)  # narrow enough that the text stays legible on a phone
 DPI = 200
@@ -137,9 +140,11 @@ class ReportAxes(Axes):
         return png_bytes(cast(Figure, self.get_figure(root=True)))
 
 
-def new_figure(size_inches: tuple[float, float] = SIZE_INCHES) -> Figure:
+def new_figure(
+    size_inches: tuple[float, float] = SIZE_INCHES, layout: Literal["constrained"] | None = "constrained"
+) -> Figure:
     """An empty figure on the Agg canvas, known to nobody else."""
-    figure = Figure(figsize=size_inches, dpi=DPI, layout="constrained")
+    figure = Figure(figsize=size_inches, dpi=DPI, layout=layout)
     FigureCanvasAgg(figure)
     return figure
 
@@ -152,12 +157,21 @@ def axes_or_new(ax: Axes | None, size_inches: tuple[float, float] = SIZE_INCHES)
     return axes
 
 
-def png_bytes(figure: Figure, dpi: int = DPI) -> bytes:
-    """The figure as PNG, without a stamp of version or time, so that equal data give equal bytes."""
-    buffer = io.BytesIO()
+def rasterize(figure: Figure) -> Image:
+    """The figure as an image without transparency, at the figure's own resolution."""
+    from PIL import Image as pil
+
+    canvas: Any = FigureCanvasAgg(figure)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # a name in a script without glyphs
-        figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+        canvas.draw()
+    return pil.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+
+
+def png_bytes(figure: Figure) -> bytes:
+    """The figure as PNG, without a stamp of version or time, so that equal data give equal bytes."""
+    buffer = io.BytesIO()
+    rasterize(figure).save(buffer, format="PNG")
     return buffer.getvalue()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import yaml
 from sim.recording.definitions import definitions
 from sim.recording.latency import METRICS
 from sim.recording.run_folder import FORMAT_VERSION
+from sim.report import style
 
 STEP_S = 0.04
 
@@ -204,3 +206,11 @@ def write_sweep(folder: Path, points: pd.DataFrame | None = None, config: dict[s
 def sweep_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One ordinary sweep; tests only read it."""
     return write_sweep(tmp_path_factory.mktemp("results") / "sweep")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def coarse_pictures() -> Iterator[None]:
+    """Pictures of few pixels: what they show is looked at by people, not by tests."""
+    before, style.DPI = style.DPI, 40
+    yield
+    style.DPI = before

@@ -16,9 +16,8 @@ from sim.report.build import write_report
 from sim.report.compare_page import write_comparison
 from sim.report.comparison import compare
 
-BROWSER = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-)
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+BROWSER = next((found for name in NAMES if (found := shutil.which(name))), None)
 FLAGS = [
     "--headless",
     "--no-sandbox",
@@ -46,7 +45,8 @@ addEventListener("load", () => {
     darkImages: images.filter(i => i.currentSrc !== i.src).length,
     width: document.documentElement.clientWidth,
     overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,
-    resources: performance.getEntriesByType("resource").map(e => e.name.slice(0, 60)).filter(n => !n.startsWith("data:")),
+    resources: performance.getEntriesByType("resource").map(e => e.name.slice(0, 60))
+      .filter(name => !name.startsWith("data:")),
     attacked: typeof window.attacked !== "undefined",
     background: getComputedStyle(document.body).backgroundColor,
     ink: getComputedStyle(document.body).color,
@@ -65,7 +65,7 @@ ATTACK = "<script>window.attacked = 1</script><img src=x onerror='window.attacke
 
 def look(page: Path, tmp_path: Path, width: int = 1280, dark: bool = False) -> dict[str, object]:
     """Load the page with a probe in front and return what the probe saw."""
-    probed = tmp_path / "probed.html"
+    probed = tmp_path / f"probed-{width}-{dark}.html"
     probed.write_text(page.read_text(encoding="utf-8").replace("<head>", "<head>" + PROBE, 1), encoding="utf-8")
     theme = ["--blink-settings=preferredColorScheme=0"] if dark else []
     profile = f"--user-data-dir={tmp_path / 'profile'}"
@@ -105,7 +105,7 @@ def test_page_in_a_browser(kind: str, width: int, pages: dict[str, Path], tmp_pa
 
 
 def test_dark_is_dark_with_its_own_pictures(pages: dict[str, Path], tmp_path: Path):
-    light, dark = look(pages["run"], tmp_path / "l"), look(pages["run"], tmp_path / "d", dark=True)
+    light, dark = look(pages["run"], tmp_path), look(pages["run"], tmp_path, dark=True)
     assert (light["dark"], dark["dark"]) == (False, True)
     assert light["darkImages"] == 0
     assert dark["darkImages"] == dark["images"]

@@ -72,12 +72,12 @@ def test_a_single_row_is_enough(picture: Picture, run_folder: Path):
         return table.iloc[:1]
 
     tables = [one(t) for t in tables_for(picture, run_folder)]
-    assert png_bytes(picture.plot(*tables).get_figure(root=True), dpi=50).startswith(b"\x89PNG")  # type: ignore[arg-type]
+    assert png_bytes(picture.plot(*tables).get_figure(root=True)).startswith(b"\x89PNG")  # type: ignore[arg-type]
 
 
 def test_equal_data_give_equal_bytes(run_folder: Path):
     tables = tables_for(timeline.HIT_RATE, run_folder)
-    first, second = (png_bytes(timeline.HIT_RATE.plot(*tables).figure, dpi=60) for _ in range(2))
+    first, second = (png_bytes(timeline.HIT_RATE.plot(*tables).figure) for _ in range(2))
     assert first == second
 
 
@@ -169,7 +169,7 @@ def test_texts_of_users_are_no_formulas():
     with themed(LIGHT):
         figure = new_figure()
         figure.add_subplot().set_title("cost $x_1$ and a lone $ and 模型")
-        assert png_bytes(figure, dpi=50)
+        assert png_bytes(figure)
 
 
 def test_figures_show_themselves_in_a_notebook_without_pyplot(run_folder: Path):

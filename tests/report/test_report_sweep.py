@@ -59,7 +59,7 @@ def test_parameters_are_the_paths_that_vary():
 
 
 def test_a_named_parameter_must_be_there():
-    with pytest.raises(ResultsError, match="no column engine.color"):
+    with pytest.raises(ResultsError, match=r"no column engine\.color"):
         SweepPoints.from_table(small(), ["engine.color"])
 
 

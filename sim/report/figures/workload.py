@@ -97,7 +97,8 @@ def draw_lengths(data: Lengths, ax: Axes) -> None:
 
 def read_lengths(data: Lengths) -> str:
     """The medians."""
-    return f"Half of the prompts have at most {number(data.medians[0])} tokens, half of the answers {number(data.medians[1])}."
+    prompt, answer = (number(median) for median in data.medians)
+    return f"Half of the prompts have at most {prompt} tokens, half of the answers {answer}."
 
 
 class Filling(NamedTuple):
