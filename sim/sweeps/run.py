@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import shutil
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -101,7 +102,7 @@ def run_sweep(
         tasks = {
             point.number: Task(
                 point.number,
-                point.config.model_dump(mode="json"),
+                point.config.model_dump(mode="json", exclude_unset=True),
                 str(out),
                 point.folder,
                 shared[point.number],
@@ -206,7 +207,12 @@ def _parallel(tasks: list[Task], jobs: int, dask: str | None) -> Iterator[Outcom
     from joblib import Parallel, delayed, parallel_config
 
     if dask is None:
-        yield from Parallel(n_jobs=jobs, return_as="generator_unordered")(delayed(run_point)(task) for task in tasks)
+        with warnings.catch_warnings():
+            # leaving a sweep at its first failed point cancels what was queued, as meant
+            warnings.filterwarnings("ignore", message=".*tasks which were still being processed.*")
+            yield from Parallel(n_jobs=jobs, return_as="generator_unordered")(
+                delayed(run_point)(task) for task in tasks
+            )
         return
     with _dask_client(dask, jobs), parallel_config(backend="dask"):
         yield from Parallel(return_as="generator_unordered")(delayed(run_point)(task) for task in tasks)
