@@ -28,7 +28,7 @@ _FITTED = {
     "step_s": 0.1,
     "request_s": 1e-2,
 }
-_PRIOR = 0.03  # pull towards the defaults, in relative error per e-fold: decides what the points leave open
+_PRIOR = 0.003  # pull towards the defaults, in relative error per e-fold: decides what the points leave open
 
 
 class Fit(NamedTuple):

@@ -72,7 +72,7 @@ def _row(path: Path, number: int, names: list[str], row: list[str]) -> list[floa
         except ValueError:
             raise MeasurementError(f"{path}:{number}: {name} is {text!r}, not a number") from None
         if not math.isfinite(value) or value < 0 or (name == "seconds" and value == 0):
-            rule = "above 0" if name == "seconds" else "finite and at least 0"
+            rule = "finite and above 0" if name == "seconds" else "finite and at least 0"
             raise MeasurementError(f"{path}:{number}: {name} is {text}; it must be {rule}")
         values.append(value)
     return values
