@@ -30,8 +30,8 @@ from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
 from workloads.errors import WorkloadError
 from workloads.log import ReadLog
 from workloads.oneof import Strict, fault
-from workloads.registry import GENERATORS, READERS, generator, read_trace, reader
-from workloads.shaping import Shaping, merge, shape
+from workloads.registry import GENERATORS, READERS, detect, generator, read_trace, reader
+from workloads.shaping import Shaping, merge, shape, silent
 from workloads.spec import RequestSpec, stream_id
 
 TRACE = "trace"
@@ -162,6 +162,7 @@ class Workload:
         self.seed = seed
         self.log = log
         self._max_model_len = max_model_len
+        self._read = False
 
     @property
     def count(self) -> int | None:
@@ -182,21 +183,24 @@ class Workload:
     def specs(self) -> Iterator[RequestSpec]:
         """All requests by arrival; those that follow another stand anywhere behind it.
 
+        The first call tells `log` what is skipped, changed or odd; later ones are silent.
+
         Raises:
             WorkloadError, OSError: a trace cannot be used (also while iterating).
         """
-        return merge([self._stream(item) for item in self.items])
+        log = silent(self.log) if self._read else self.log
+        self._read = True
+        return merge([self._stream(item, log) for item in self.items])
 
-    def _stream(self, item: WorkloadItem) -> Iterator[RequestSpec]:
-        log = self.log
+    def _stream(self, item: WorkloadItem, log: ReadLog) -> Iterator[RequestSpec]:
         if isinstance(item, TraceParams) and item.skip_bad_lines and not log.skip_bad_lines:
             # The same tables, so that what is counted ends up in the caller's log.
             log = ReadLog(True, log.skipped, log.counts, log.examples, log.notes, log.warnings, log.lines)
+        seed = np.random.SeedSequence(self.seed, spawn_key=(stream_id(item.label),))
 
-        def source() -> Iterator[RequestSpec]:
+        def source(log: ReadLog) -> Iterator[RequestSpec]:
             if isinstance(item, TraceParams):
-                return _named(read_trace(item.path, log, item.format, item.options), item.name)
-            seed = np.random.SeedSequence(self.seed, spawn_key=(stream_id(item.label),))
+                return _named(_read(item, seed, log), item.name)
             specs: Iterator[RequestSpec] = generator(item.kind).generate(item, seed, log, f"{item.label}-")
             return specs
 
@@ -266,6 +270,18 @@ def _expected(item: WorkloadItem) -> int | None:
     if item.limit is not None:
         count = min(count, item.limit)
     return count * (item.repeat.times if item.repeat else 1)
+
+
+def _read(item: TraceParams, seed: np.random.SeedSequence, log: ReadLog) -> Iterator[RequestSpec]:
+    """The requests of a file; a reader that draws at random does so from the run's seed, unless an option names one."""
+    name = item.format
+    if name == "auto":
+        name = detect(item.path)
+        log.note(f"{Path(item.path).name} was recognised as {name}")
+    options = item.options
+    if "seed" in reader(name).Options.model_fields and "seed" not in options:
+        options = {**options, "seed": int(seed.generate_state(1)[0])}
+    return read_trace(item.path, log, name, options)
 
 
 def _named(specs: Iterator[RequestSpec], name: str | None) -> Iterator[RequestSpec]:

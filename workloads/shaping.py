@@ -15,11 +15,12 @@ from pydantic import Field, model_validator
 
 from workloads.distributions import MAX_SECONDS
 from workloads.errors import WorkloadError
+from workloads.fitting import fit_length, scale_lengths
 from workloads.log import ReadLog
 from workloads.oneof import Strict, fault
 from workloads.spec import MultiModalItem, Piece, RequestSpec, TokenIds, mix64
 
-Source = Callable[[], Iterator[RequestSpec]]
+Source = Callable[[ReadLog], Iterator[RequestSpec]]
 Time = Annotated[float, Field(ge=0, le=MAX_SECONDS)]
 
 
@@ -39,10 +40,11 @@ class Window(Strict):
 class Fit(Strict):
     """What to do with requests whose prompt and answer together exceed a length."""
 
-    how: Literal["cap", "drop"] = Field(
+    how: Literal["cap", "scale", "drop"] = Field(
         default="cap",
         description="cap: shorten the answer to what the prompt leaves, but not below half of the length, then cut "
-        "the end of the prompt; drop: leave the request and its successors out",
+        "the end of the prompt; scale: multiply all lengths of the workload by the factor with which the longest "
+        "request fits; drop: leave the request and its successors out",
     )
     max_model_len: Annotated[int, Field(ge=2)] | None = Field(
         default=None, description="the length in tokens; null = the engine's max_model_len"
@@ -94,7 +96,7 @@ def shape(
     """The requests of `source` with everything that `shaping` asks for.
 
     Args:
-        source: opens the stream; called once for each copy.
+        source: opens the stream; called once for each copy, the first time with `log`.
         shaping: what to do.
         log: receives what was changed or left out.
         category: given to every request; None = each keeps its own.
@@ -102,24 +104,37 @@ def shape(
         max_model_len: length for `fit` where that names none; None there = nothing to fit.
     """
 
-    def one_pass() -> Iterator[RequestSpec]:
-        specs = source()
+    def cut(log: ReadLog) -> Iterator[RequestSpec]:
+        specs = source(log)
         if shaping.window is not None:
             specs = cut_window(specs, shaping.window.start_s, shaping.window.end_s, log)
         if shaping.limit is not None:
             specs = cut_limit(specs, shaping.limit, log)
-        if shaping.rate_scale != 1:
-            specs = scale_rate(specs, shaping.rate_scale)
-        if shaping.fit is not None:
-            length = shaping.fit.max_model_len or max_model_len
-            if length is not None:
-                specs = fit_length(specs, length, shaping.fit.how, log)
         return specs
 
-    specs = one_pass()
-    if shaping.repeat is not None and shaping.repeat.times > 1:
+    def one_pass(log: ReadLog) -> Iterator[RequestSpec]:
+        specs = cut(log)
+        if shaping.rate_scale != 1:
+            specs = scale_rate(specs, shaping.rate_scale)
+        if shaping.fit is None:
+            return specs
+        length = shaping.fit.max_model_len or max_model_len
+        if length is None:
+            return specs
+        if shaping.fit.how == "scale":
+            specs = scale_lengths(specs, lambda: cut(silent(log)), length, log)
+        return fit_length(specs, length, "drop" if shaping.fit.how == "drop" else "cap", log)
+
+    if shaping.repeat is None:
+        specs = one_pass(log)
+    else:
         specs = repeat(one_pass, shaping.repeat.times, shaping.repeat.every_s, log)
     return _finish(specs, shaping, category, default_category)
+
+
+def silent(log: ReadLog) -> ReadLog:
+    """A log like `log` that nobody reads, for reading the same requests once more."""
+    return ReadLog(skip_bad_lines=log.skip_bad_lines)
 
 
 def merge(streams: Iterable[Iterable[RequestSpec]]) -> Iterator[RequestSpec]:
@@ -166,65 +181,23 @@ def scale_rate(specs: Iterable[RequestSpec], factor: float) -> Iterator[RequestS
         yield replace(spec, arrival_s=spec.arrival_s / factor)
 
 
-def fit_length(
-    specs: Iterable[RequestSpec], max_model_len: int, how: Literal["cap", "drop"], log: ReadLog
-) -> Iterator[RequestSpec]:
-    """Requests such that prompt and answer together are at most `max_model_len` tokens; see `Fit`.
-
-    A later turn still quotes the answer as it was meant to be; what a cap took from it is then text that
-    no engine has seen.  An image that a cut would divide is left out with all behind it.
-    """
-    dropped: set[str] = set()
-    for spec in specs:
-        prompt = spec.prompt_tokens
-        output = spec.output_tokens if spec.max_tokens is None else spec.max_tokens
-        if spec.after in dropped:
-            dropped.add(spec.request_id)
-            log.skip("follows a request that was left out", 1, spec.source)
-        elif prompt + output <= max_model_len:
-            yield spec
-        elif how == "drop":
-            dropped.add(spec.request_id)
-            log.skip(f"longer than max_model_len {max_model_len:,}", 1, spec.source)
-        else:
-            room = max(1, min(output, max(max_model_len - prompt, max_model_len // 2)))
-            pieces, items = _cut(spec.prompt, spec.mm_items, max_model_len - room)
-            if not pieces:
-                dropped.add(spec.request_id)
-                log.skip(f"nothing is left when cut to max_model_len {max_model_len:,}", 1, spec.source)
-                continue
-            if sum(piece.length for piece in pieces) < prompt:
-                log.count(f"prompts cut to fit max_model_len {max_model_len:,}", 1, spec.source)
-            if output > room:
-                log.count(f"answers cut to fit max_model_len {max_model_len:,}", 1, spec.source)
-            if len(items) < len(spec.mm_items):
-                log.count("images cut off with their prompt", len(spec.mm_items) - len(items), spec.source)
-            yield replace(
-                spec,
-                prompt=pieces,
-                mm_items=items,
-                output_tokens=min(spec.output_tokens, room),
-                max_tokens=None if spec.max_tokens is None else min(spec.max_tokens, room),
-            )
-
-
 def repeat(source: Source, times: int, every_s: float | None, log: ReadLog) -> Iterator[RequestSpec]:
     """`times` copies of a workload, each with identities of its own.
 
     Copies start `every_s` apart, or, if that is None, each one mean gap after the last arrival of the one before.
     """
     if every_s is not None:
-        shifted = (_shift(freshen(source(), copy), copy * every_s) for copy in range(times))
-        yield from merge(shifted)
+        logs = [log, *(silent(log) for _ in range(1, times))]
+        yield from merge(_shift(freshen(source(own), n), n * every_s) for n, own in enumerate(logs))
         return
     offset = 0.0
     for copy in range(times):
         count, last = 0, 0.0
-        for spec in _shift(freshen(source(), copy), offset):
+        for spec in _shift(freshen(source(log if copy == 0 else silent(log)), copy), offset):
             if spec.after is None:
                 count, last = count + 1, spec.arrival_s
             yield spec
-        if last == offset and copy == 0:
+        if last == offset and copy == 0 and times > 1:
             log.warn("the copies of repeat arrive together, because all arrive at once; every_s would set them apart")
         offset = last + ((last - offset) / (count - 1) if count > 1 else 0.0)
 
@@ -262,24 +235,6 @@ def _keyed(specs: Iterable[RequestSpec], stream: int) -> Iterator[tuple[float, i
                 )
             now = spec.arrival_s
         yield now, stream, number, spec
-
-
-def _cut(
-    pieces: Iterable[Piece], items: tuple[MultiModalItem, ...], length: int
-) -> tuple[tuple[Piece, ...], tuple[MultiModalItem, ...]]:
-    """The first `length` tokens, or fewer where an image would be divided."""
-    for item in items:
-        if item.offset < length < item.offset + item.length:
-            length = item.offset
-    out: list[Piece] = []
-    for piece in pieces:
-        take = min(piece.length, length)
-        if take > 0:
-            cut = TokenIds(piece.ids[:take]) if isinstance(piece, TokenIds) else piece._replace(length=take)
-            out.append(cut)
-            length -= take
-    end = sum(piece.length for piece in out)
-    return tuple(out), tuple(item for item in items if item.offset + item.length <= end)
 
 
 def _shift(specs: Iterable[RequestSpec], offset_s: float) -> Iterator[RequestSpec]:

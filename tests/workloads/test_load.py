@@ -6,11 +6,14 @@ import json
 import pickle
 import subprocess
 import sys
+import tracemalloc
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from workloads.errors import WorkloadError
@@ -26,7 +29,9 @@ from workloads.load import (
 from workloads.log import ReadLog
 from workloads.registry import generator
 from workloads.shaping import Shaping
-from workloads.spec import RequestSpec
+from workloads.spec import RequestSpec, check_spec
+
+TIMES = st.floats(0.5, 20)
 
 
 class Experiment(BaseModel):
@@ -203,10 +208,63 @@ class TestMixing:
         assert open_workload([self.DOCS, self.CHAT], 0).count is None
         assert open_workload(self.DOCS | {"window": {"end_s": 1}}, 0).count is None
 
-    def test_it_can_be_read_twice(self) -> None:
-        workload = open_workload(self.DOCS, 0)
+    def test_it_can_be_read_twice_and_speaks_once(self) -> None:
+        workload = open_workload(self.DOCS | {"window": {"start_s": 1}}, 0)
         ids = [[spec.request_id for spec in workload.specs()] for _ in range(2)]
         assert ids[0] == ids[1]
+        assert workload.log.skipped == {"outside the window": 20 - len(ids[0])}
+
+    @given(
+        kind=st.sampled_from([kind for kind in kinds() if kind != "trace"]),
+        window=st.none() | st.builds(lambda start, end: {"start_s": start, "end_s": start + end}, TIMES, TIMES),
+        limit=st.none() | st.integers(1, 30),
+        rate_scale=st.sampled_from([0.5, 1.0, 3.0]),
+        fit=st.none()
+        | st.builds(
+            lambda how, most: {"how": how, "max_model_len": most},
+            st.sampled_from(["cap", "scale", "drop"]),
+            st.integers(20, 4000),
+        ),
+        repeat=st.none() | st.builds(lambda every: {"times": 2, "every_s": every}, st.none() | TIMES),
+        start_s=st.sampled_from([0.0, 5.0]),
+    )
+    @settings(max_examples=60, deadline=None)
+    def test_any_shape_of_any_kind_is_sound(self, kind: str, **shaping: Any) -> None:
+        config = {"kind": kind, "requests": 30, "sessions": 8, "arrivals": {"poisson": {"rate_per_s": 3}}, **shaping}
+        config = {key: value for key, value in config.items() if key in item_model(kind).model_fields}
+        workload = open_workload(config, 1)
+        seen: set[str] = set()
+        now = 0.0
+        for spec in workload.specs():
+            check_spec(spec)
+            assert spec.prompt_tokens >= 1
+            assert spec.output_tokens >= 1
+            assert spec.request_id not in seen
+            if spec.after is None:
+                assert spec.arrival_s >= max(now, shaping["start_s"])
+                now = spec.arrival_s
+            else:
+                assert spec.after in seen
+            if shaping["fit"]:
+                assert spec.prompt_tokens + spec.output_tokens <= shaping["fit"]["max_model_len"]
+            seen.add(spec.request_id)
+        assert workload.count in (None, len(seen))
+
+    @pytest.mark.parametrize("kind", ["shared_prefix", "multi_turn", "retrieval", "agents"])
+    def test_memory_does_not_grow_with_the_number_of_requests(self, kind: str) -> None:
+        size = "requests" if "requests" in item_model(kind).model_fields else "sessions"
+        specs = open_workload(
+            {"kind": kind, size: 10**6, "repeat": {"times": 2}, "fit": {"max_model_len": 9000}}, 0
+        ).specs()
+        for _ in range(500):
+            next(specs)
+        tracemalloc.start()
+        try:
+            for _ in range(2000):
+                next(specs)
+            assert tracemalloc.get_traced_memory()[1] < 2_000_000
+        finally:
+            tracemalloc.stop()
 
     def test_max_model_len_of_the_engine_reaches_fit(self) -> None:
         workload = open_workload(self.DOCS | {"fit": {"how": "drop"}}, 0, max_model_len=2000)
@@ -216,6 +274,16 @@ class TestMixing:
 
 
 class TestTraces:
+    def test_a_reader_that_draws_follows_the_runs_seed(self, tmp_path: Path) -> None:
+        (tmp_path / "chunk-0-trace.csv").write_text("0,1,1,Gamma,1,1\n600,1,1,Gamma,1,1\n")
+        lengths = {"input_tokens": "{10: 0.5, 20: 0.5}", "output_tokens": "{5: 1.0}"}
+        (tmp_path / "chunk-0-dataset.json").write_text(json.dumps({"0": lengths}))
+        config = {"kind": "trace", "path": str(tmp_path), "limit": 20}
+        runs = [[spec.arrival_s for spec in read(config, seed=seed)] for seed in (1, 1, 2)]
+        assert runs[0] == runs[1] != runs[2]
+        fixed = config | {"format": "servegen", "options": {"seed": 7}}
+        assert [spec.arrival_s for spec in read(fixed, seed=1)] == [spec.arrival_s for spec in read(fixed, seed=2)]
+
     def test_shaping_and_category_of_a_trace(self, trace: Path) -> None:
         base = {"kind": "trace", "path": str(trace), "window": {"start_s": 1}, "rate_scale": 2}
         specs = read(base)

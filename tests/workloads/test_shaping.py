@@ -14,8 +14,9 @@ from pydantic import ValidationError
 
 from workloads.errors import WorkloadError
 from workloads.fingerprint import prefix_fingerprints
+from workloads.fitting import fit_length
 from workloads.log import ReadLog
-from workloads.shaping import Shaping, fit_length, freshen, merge, shape
+from workloads.shaping import Shaping, freshen, merge, shape
 from workloads.spec import LoRA, MultiModalItem, RequestSpec, Segment, TokenIds, check_spec
 
 
@@ -24,8 +25,17 @@ def spec(number: int, arrival_s: float = 0.0, prompt: int = 10, output: int = 5,
     return RequestSpec(f"r{number}", arrival_s, pieces, output, 2000 + number, **more)
 
 
-def source(*specs: RequestSpec) -> Callable[[], Iterator[RequestSpec]]:
-    return lambda: iter(specs)
+def source(*specs: RequestSpec) -> Callable[[ReadLog], Iterator[RequestSpec]]:
+    def read(log: ReadLog) -> Iterator[RequestSpec]:
+        log.count("readings")
+        return iter(specs)
+
+    return read
+
+
+def counts(log: ReadLog) -> dict[str, int]:
+    """What was counted, but for how often the source was read."""
+    return {kind: n for kind, n in log.counts.items() if kind != "readings"}
 
 
 def shaped(specs: list[RequestSpec], log: ReadLog | None = None, **how: Any) -> list[RequestSpec]:
@@ -95,7 +105,7 @@ class TestFit:
     def test_what_fits_is_left_alone(self) -> None:
         log = ReadLog()
         assert shaped(SERIES, log, shaping={"fit": {"max_model_len": 15}}) == SERIES
-        assert not log.counts
+        assert not counts(log)
 
     @pytest.mark.parametrize(
         ("prompt", "output", "kept"),
@@ -171,11 +181,91 @@ class TestFit:
             assert out.prompt_tokens + out.output_tokens == length
 
 
+class TestScale:
+    def scaled(self, specs: list[RequestSpec], most: int, log: ReadLog | None = None) -> list[RequestSpec]:
+        return shaped(specs, log, shaping={"fit": {"how": "scale", "max_model_len": most}})
+
+    def test_all_lengths_shrink_alike_and_it_is_said(self) -> None:
+        log = ReadLog()
+        out = self.scaled([spec(0, prompt=100, output=100), spec(1, prompt=60, output=40, max_tokens=80)], 50, log)
+        assert [(one.prompt_tokens, one.output_tokens, one.max_tokens) for one in out] == [(25, 25, None), (15, 10, 20)]
+        assert "multiplied by 0.25" in log.notes[0]
+        assert "200 tokens" in log.notes[0]
+        assert log.counts == {"readings": 1}
+
+    def test_nothing_changes_when_all_fit(self) -> None:
+        log = ReadLog()
+        assert self.scaled(SERIES, 15, log) == SERIES
+        assert not log.notes
+
+    def test_what_was_shared_is_shared(self) -> None:
+        system, answer = Segment(1, 0, 101), Segment(2000, 0, 57)
+        first = spec(0, pieces=(system, Segment(2, 0, 33)), output=57)
+        second = spec(1, pieces=(system, Segment(2, 0, 33), answer, Segment(3, 0, 40)), after="r0")
+        one, two = self.scaled([first, second], 100)
+        assert two.prompt[:2] == one.prompt
+        assert two.prompt[2] == Segment(2000, 0, one.output_tokens)
+
+    def test_literal_tokens_are_thinned_alike(self) -> None:
+        ids = np.arange(1000, 1200)
+        specs = [spec(n, pieces=(TokenIds(np.concatenate([ids, [n] * 56])),), output=44) for n in range(2)]
+        one, two = (out.prompt[0] for out in self.scaled(specs, 100))
+        assert isinstance(one, TokenIds)
+        assert isinstance(two, TokenIds)
+        assert one.length == 256 * 100 // 300
+        assert (one.ids[:66] == two.ids[:66]).all()
+        assert one.ids[-1] == 0
+        assert two.ids[-1] == 1
+
+    def test_an_image_keeps_one_length_wherever_it_returns(self) -> None:
+        def turn(number: int, before: int) -> RequestSpec:
+            pieces = (Segment(1, 0, before), Segment(9, 0, 77), Segment(2, 0, 1), Segment(9, 0, 2))
+            items = (MultiModalItem("a", before, 77), MultiModalItem("b", before + 78, 2))
+            return spec(number, pieces=pieces, mm_items=items)
+
+        out = self.scaled([turn(n, before) for n, before in enumerate((0, 10, 11, 12, 13, 50))], 40)
+        for one in out:
+            check_spec(one)
+        assert {tuple(item.length for item in one.mm_items) for one in out} == {(int(77 * 40 / 135), 1)}
+
+    def test_the_longest_is_sought_in_what_window_and_limit_leave(self) -> None:
+        specs = [spec(0, 0, prompt=999), spec(1, 1, prompt=15), spec(2, 2, prompt=999)]
+        log = ReadLog()
+        how = {"window": {"start_s": 1}, "limit": 1, "fit": {"how": "scale", "max_model_len": 20}}
+        assert [one.prompt_tokens for one in shaped(specs, log, shaping=how)] == [15]
+        assert log.skipped == {"outside the window": 1}
+
+    @given(
+        lengths=st.lists(st.integers(1, 50), min_size=1, max_size=6),
+        image=st.integers(1, 30),
+        most=st.integers(10, 100),
+        literal=st.booleans(),
+    )
+    @settings(deadline=None)
+    def test_whatever_is_scaled_is_sound_and_fits(
+        self, lengths: list[int], image: int, most: int, literal: bool
+    ) -> None:
+        text = [TokenIds(np.arange(n)) if literal else Segment(n, 3, n) for n in lengths]
+        pieces = (*text, Segment(9, 0, image), Segment(8, 0, 7))
+        items = (MultiModalItem("a", sum(lengths), image),)
+        for one in self.scaled([spec(0, pieces=pieces, mm_items=items, output=9)], most):
+            check_spec(one)
+            assert one.prompt_tokens + one.output_tokens <= most
+            assert one.output_tokens >= 1
+            assert all(piece.length > 0 for piece in one.prompt)
+
+
 class TestRepeat:
     def test_one_after_another_with_a_mean_gap_between(self) -> None:
         out = shaped(SERIES[:3], shaping={"repeat": {"times": 3}})
         assert [one.arrival_s for one in out] == [0, 1, 2, 3, 4, 5, 6, 7, 8]
         assert [one.request_id for one in out][3:6] == ["r0~1", "r1~1", "r2~1"]
+
+    @pytest.mark.parametrize("every_s", [None, 2.0])
+    def test_what_reading_says_is_said_once(self, every_s: float | None) -> None:
+        log = ReadLog()
+        assert len(shaped(SERIES, log, shaping={"repeat": {"times": 5, "every_s": every_s}})) == 30
+        assert log.counts == {"readings": 1}
 
     def test_overlapping_copies_are_merged(self) -> None:
         out = shaped(SERIES[:3], shaping={"repeat": {"times": 2, "every_s": 1.5}})
