@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import simpy
 
-from sim.engine.clock import At
+from sim.engine.clock import At, Clock
 from sim.engine.interface import Decider, Ended
 from sim.engine.process import EngineProcess
 from sim.errors import InvariantError
@@ -57,7 +57,7 @@ class Clients:
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Clock,
         specs: Iterator[RequestSpec],
         decider: Decider,
         recorder: Recorder,
@@ -111,7 +111,7 @@ class Clients:
     def _arrive(self) -> Generator[simpy.Event, Any, None]:
         for spec in self._specs:
             if spec.request_id in self._outcomes:
-                raise WorkloadError(f"{_where(spec)}: the request id {spec.request_id!r} stands twice")
+                raise WorkloadError(f"{_where(spec)}the request id {spec.request_id!r} stands twice")
             self._outcomes[spec.request_id] = None
             self._named += 1
             if spec.after is not None:
@@ -127,7 +127,7 @@ class Clients:
         assert after is not None
         if after not in self._outcomes or after == spec.request_id:
             raise WorkloadError(
-                f"{_where(spec)}: request {spec.request_id!r} follows {after!r}, which did not come before"
+                f"{_where(spec)}request {spec.request_id!r} follows {after!r}, which did not come before it"
             )
         outcome = self._outcomes[after]
         if outcome is not None:
@@ -217,7 +217,7 @@ class Clients:
 
 
 def _where(spec: RequestSpec) -> str:
-    return spec.source or f"request {spec.request_id!r}"
+    return f"{spec.source}: " if spec.source else ""
 
 
 def _row(spec: RequestSpec, arrival_s: float | None, end: Ended) -> tuple[Any, ...]:

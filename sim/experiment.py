@@ -16,6 +16,7 @@ from sim.config import ExperimentConfig, config_from_mapping, load_config
 from sim.config.load import config_hash, resolved_yaml
 from sim.config.resolve import Resolved, resolve
 from sim.engine.choice import choose_decider
+from sim.engine.clock import Clock
 from sim.engine.requests import door
 from sim.errors import InvariantError
 from sim.recording.recorder import Recorder
@@ -109,16 +110,14 @@ def _simulate(
     check_invariants: bool,
     packed: PackedWorkload | None = None,
 ) -> _Done:
-    import simpy
-
     workload: Workload | PackedWorkload = packed or open_workload(
         config.workload_items(), config.seed, max_model_len=resolved.scheduler.max_model_len
     )
     tally = Tally()
     with Recorder(folder, _tables(config), tally=tally) as recorder, _Bar(progress, workload) as bar:
-        env = simpy.Environment()
+        clock = Clock()
         choice = choose_decider(config, resolved, recorder, check_invariants=check_invariants)
-        clients = Clients(env, workload.specs(), choice.decider, recorder, door(resolved.scheduler), bar.update)
+        clients = Clients(clock, workload.specs(), choice.decider, recorder, door(resolved.scheduler), bar.update)
         clients.run()
         choice.decider.close()
     total = sum(clients.ended.values())

@@ -7,7 +7,7 @@ from typing import Any
 
 import simpy
 
-from sim.engine.clock import At
+from sim.engine.clock import At, Clock
 from sim.engine.interface import Decider, Ended
 from sim.errors import InvariantError
 from workloads.spec import RequestSpec
@@ -28,7 +28,7 @@ class EngineProcess:
         stuck: requests are alive, but none can ever be scheduled unless something comes from outside.
     """
 
-    def __init__(self, env: simpy.Environment, decider: Decider, on_ended: Callable[[Ended], None]) -> None:
+    def __init__(self, env: Clock, decider: Decider, on_ended: Callable[[Ended], None]) -> None:
         self.env = env
         self._decider = decider
         self._on_ended = on_ended

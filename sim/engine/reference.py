@@ -225,7 +225,9 @@ class ReferenceEngine:
             if followed is None or followed.request is not request:
                 continue  # it has ended in the meantime
             sampled.append(followed)
-            if request.num_output_tokens + 1 >= followed.answer_tokens:
+            answered, known = request.num_output_tokens + 1, request.num_tokens + 1
+            capped = answered >= request.max_tokens or known >= self.config.max_model_len
+            if answered >= followed.answer_tokens and not capped:
                 stopped.add(request.request_id)
         for followed in sampled:
             if followed.first_token_s is None:
