@@ -10,25 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from sim.analysis.prompt_keys import PromptKeys
 from sim.errors import KvsimError
+from sim.eviction.facts import Origin
 from workloads.spec import RequestSpec
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
-
-
-class Origin(NamedTuple):
-    """Who sent a request: what a policy may know besides the blocks."""
-
-    category: str = ""
-    session: str | None = None
-    turn: int = 0
 
 
 @dataclass(frozen=True)
