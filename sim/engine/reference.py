@@ -56,9 +56,7 @@ class _InFlight(NamedTuple):
     output: SchedulerOutput
     step: int
     start_s: float
-    duration_s: float
     end_s: float
-    decodes: frozenset[str]
     row: tuple[float | int, ...]
 
 
@@ -174,7 +172,6 @@ class ReferenceEngine:
         start_s = max(now_s, self._free_at_s)
         chunks: list[tuple[int, int]] = []
         contexts: list[int] = []
-        decodes: set[str] = set()
         encoder_tokens = 0
         for entry in output.scheduled.values():
             request, before, tokens = entry.request, entry.num_computed, entry.num_tokens
@@ -185,15 +182,14 @@ class ReferenceEngine:
             followed.computed = before + tokens
             if tokens == 1 and before >= request.num_prompt_tokens:
                 contexts.append(before)
-                decodes.add(request.request_id)
             else:
                 chunks.append((tokens, before))
             for item in entry.encoder_inputs:
                 encoder_tokens += request.mm_positions[item].length
         batch = Batch.of(chunks, contexts, encoder_tokens)
         # an empty batch (everything was preempted) is never sent to the GPU
-        duration_s = self._step_time.seconds(batch) if output.scheduled else 0.0
-        self._free_at_s = end_s = start_s + duration_s
+        end_s = start_s + (self._step_time.seconds(batch) if output.scheduled else 0.0)
+        self._free_at_s = end_s
         stats = output.prefix_cache_stats
         row = (
             len(scheduler.running),
@@ -212,7 +208,7 @@ class ReferenceEngine:
             stats.preempted_hits,
             self._pool.num_evicted_keys - evicted,
         )
-        return _InFlight(output, step, start_s, duration_s, end_s, frozenset(decodes), row)
+        return _InFlight(output, step, start_s, end_s, row)
 
     def _apply(self, batch: _InFlight) -> None:
         output, end_s, step = batch.output, batch.end_s, batch.step
@@ -233,15 +229,13 @@ class ReferenceEngine:
             if followed.first_token_s is None:
                 followed.first_token_s = end_s
             elif followed.last_step != step - 1:
-                name = followed.request.request_id
-                stall = (step, followed.request.index, end_s - followed.last_token_s, int(name in batch.decodes))
-                self._recorder.row("stalls", stall)
+                self._recorder.row("stalls", (step, followed.request.index, end_s - followed.last_token_s))
             followed.last_step, followed.last_token_s = step, end_s
         ended = self.scheduler.update_from_output(output, stopped)
         for request in ended:
             self._ended.append(self._end(request.request_id, "finished", end_s))
         row = batch.row
-        self._recorder.row("steps", (step, batch.start_s, batch.duration_s, *row[:10], len(ended), *row[10:]))
+        self._recorder.row("steps", (step, batch.start_s, end_s - batch.start_s, *row[:10], len(ended), *row[10:]))
 
     def _reject(self, request: Request, reason: str, now_s: float) -> None:
         """End a request of which it has become certain that it never would end."""

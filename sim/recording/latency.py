@@ -114,15 +114,22 @@ def inter_token_gaps(tally: Tally) -> Sample:
 
     A decode request gets a token at the end of each step, so its gap is the time from the end of the
     step before; the exceptions (after a preemption, or when it was passed over) are in `stalls`.
+    Such a late token may have been a decode request of its step (passed over) or the end of a chunk
+    (after a preemption).  How many were which follows from the number of all tokens; where both
+    kinds occur, the shorter gaps are taken for those that were passed over.
     """
-    steps, stalls = tally.steps(), tally.stalls()
+    steps, stalls, requests = tally.steps(), tally.stalls(), tally.requests()
     ends = steps["start_s"] + steps["duration_s"]
     gaps = np.diff(ends, prepend=steps["start_s"][:1])
     counts = steps["decode_requests"].astype(np.int64)
-    np.subtract.at(counts, stalls["step"][stalls["decode"] > 0], 1)
+    late = stalls["gap_s"]
+    tokens = int(np.maximum(requests["output_tokens"] - 1, 0).sum())
+    passed_over = min(max(int(counts.sum()) + len(late) - tokens, 0), len(late))
+    decoding = stalls["step"][np.argsort(late, kind="stable")[:passed_over]]
+    np.subtract.at(counts, decoding, 1)
     seen = counts > 0
-    values = np.concatenate([gaps[seen], stalls["gap_s"]])
-    weights = np.concatenate([counts[seen], np.ones(len(stalls["gap_s"]), dtype=np.int64)])
+    values = np.concatenate([gaps[seen], late])
+    weights = np.concatenate([counts[seen], np.ones(len(late), dtype=np.int64)])
     unique, inverse = np.unique(values, return_inverse=True)
     return Sample(unique, np.bincount(inverse, weights, minlength=len(unique)).astype(np.int64))
 

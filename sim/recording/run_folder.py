@@ -7,6 +7,7 @@ nothing that was killed looks whole, and what stood there before stays until the
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -105,7 +106,9 @@ class RunFolder:
         self.manifest |= facts
         self.manifest |= {"status": "failed", "error": error}
         del self.manifest["pid"], self.manifest["host"]
-        self._write_manifest()
+        # a folder that is gone or a full disk must not hide the error that is on its way
+        with contextlib.suppress(OSError):
+            self._write_manifest()
 
     def _write_manifest(self) -> None:
         write_json(self.path / MANIFEST, self.manifest)

@@ -94,7 +94,6 @@ STALLS = (
     _int("step", "", "the step at whose end the late token came"),
     _int("request_index", "", "the request that waited for it"),
     _seconds("gap_s", "time since this request's token before"),
-    _int("decode", "", "1 if the step counted it among its decode requests, 0 if it computed a chunk of known tokens"),
 )
 
 TABLES: dict[str, tuple[Column, ...]] = {

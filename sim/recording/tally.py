@@ -52,7 +52,7 @@ class Tally:
         self._requests = {name: _Values(_KINDS[name]) for name in _REQUEST_NUMBERS}
         self._status = _Values("int64")
         self._steps = {name: _Values(_KINDS[name]) for name in _STEP_ROWS}
-        self._stalls = {"step": _Values("int64"), "gap_s": _Values("float64"), "decode": _Values("int64")}
+        self._stalls = {"step": _Values("int64"), "gap_s": _Values("float64")}
         self.step_sums = dict.fromkeys(_STEP_SUMS, 0)
         self.reasons: Counter[tuple[str, str]] = Counter()
         self.rows: Counter[str] = Counter()
@@ -90,7 +90,7 @@ class Tally:
         return {name: values.array() for name, values in self._steps.items()}
 
     def stalls(self) -> dict[str, npt.NDArray[Any]]:
-        """Late tokens: the step, the gap, and whether the step counted a decode request."""
+        """Late tokens: the step and the gap."""
         return {name: values.array() for name, values in self._stalls.items()}
 
 
