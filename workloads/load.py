@@ -301,7 +301,9 @@ def _named(specs: Iterator[RequestSpec], name: str | None) -> Iterator[RequestSp
 
 def _nearest(name: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, known, n=3)
-    return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    return f"there are {', '.join(known)}" if len(known) > 1 else f"there is {known[0] if known else 'none'}"
 
 
 def _unknown(what: str, name: object, known: Sequence[str]) -> str:

@@ -15,6 +15,13 @@ def fault(text: str) -> PydanticCustomError:
     return PydanticCustomError("kvsim", text)
 
 
+def not_empty(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Validator of a list that needs an entry (a minimum length would count only the valid ones)."""
+    if not value:
+        raise fault("must have at least one entry")
+    return value
+
+
 class Strict(BaseModel):
     """Base of all settings here: unknown keys refused, types not converted, no NaN, immutable."""
 

@@ -82,7 +82,7 @@ class TestPrefixTree:
             validate_item({"kind": "prefix_tree", "levels": [{"children": 10_000, "tokens": 1}] * 2})
 
     def test_no_level_is_refused(self) -> None:
-        with pytest.raises(ValidationError, match="at least 1"):
+        with pytest.raises(ValidationError, match="at least one entry"):
             validate_item({"kind": "prefix_tree", "levels": []})
 
 

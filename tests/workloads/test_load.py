@@ -117,6 +117,10 @@ class TestFaults:
         assert text in found[path]
         assert all("\n" not in message for message in found.values())
 
+    def test_a_faulty_entry_does_not_make_the_list_empty(self) -> None:
+        found = faults({"workload": {"kind": "vllm_random_mm", "buckets": [{"height_px": 3}]}})
+        assert set(found) == {"workload.buckets.0.width_px", "workload.buckets.0.weight"}
+
     def test_bounds_keep_their_machine_readable_context(self) -> None:
         with pytest.raises(ValidationError) as caught:
             validate_item({"kind": "shared_prefix", "limit": 0})

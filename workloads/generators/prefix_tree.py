@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Annotated, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from workloads.distributions import MAX_POOL, Tokens, constant
 from workloads.generators.common import PoolSize, Randomness, RequestParams, Streams, ZipfExponent
 from workloads.generators.prompt import single_requests
 from workloads.log import ReadLog
-from workloads.oneof import Strict, fault
+from workloads.oneof import Strict, fault, not_empty
 from workloads.spec import Piece, RequestSpec, Segment
 
 NAME = "prefix_tree"
@@ -30,7 +30,7 @@ class Level(Strict):
 class Params(RequestParams):
     """Settings of `prefix_tree`."""
 
-    levels: Annotated[tuple[Level, ...], Field(strict=False, min_length=1, max_length=16)] = Field(
+    levels: Annotated[tuple[Level, ...], Field(strict=False, max_length=16), AfterValidator(not_empty)] = Field(
         default=(
             Level(children=3, tokens=constant(2048)),
             Level(children=5, tokens=constant(512)),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Annotated, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from workloads.arrivals import AllAtOnce, Arrivals
 from workloads.distributions import Distribution, Uniform
@@ -15,7 +15,7 @@ from workloads.generators.common import Randomness, RequestParams, Streams
 from workloads.generators.prompt import Image, Prompt, single_requests
 from workloads.generators.vllm_random import RandomLengths
 from workloads.log import ReadLog
-from workloads.oneof import Strict, fault
+from workloads.oneof import Strict, fault, not_empty
 from workloads.spec import RequestSpec, Segment
 
 NAME = "vllm_random_mm"
@@ -47,7 +47,7 @@ class Params(RandomLengths, RequestParams):
     items_range_ratio: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.0, description="that number is uniform from (1 − this) to (1 + this) times its centre"
     )
-    buckets: Annotated[tuple[Bucket, ...], Field(strict=False, min_length=1, max_length=1000)] = Field(
+    buckets: Annotated[tuple[Bucket, ...], Field(strict=False, max_length=1000), AfterValidator(not_empty)] = Field(
         default=(Bucket(height_px=256, width_px=256, weight=0.5), Bucket(height_px=720, width_px=1280, weight=0.5)),
         description="the sizes of images",
     )
