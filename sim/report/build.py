@@ -28,7 +28,7 @@ def write_report(
     folder = ResultsFolder(path)
     page_path = Path(output) if output is not None else folder.path / PAGE
     png_folder = page_path.parent / PNG_FOLDER
-    _ = folder.config, folder.summary, folder.manifest  # a damaged one is named before anything is drawn
+    _ = folder.config, folder.summary  # a damaged one is named before anything is drawn
     if folder.kind == "sweep":
         from sim.report.sweep_page import sweep_page
 

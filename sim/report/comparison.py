@@ -12,6 +12,7 @@ from sim.report.values import flatten, in_words, is_number, setting
 from sim.report.wording import number
 
 ABSENT = "–"
+NO_FIGURES = ("definitions", "seed", "block_size", "skipped", "notes", "timing")  # settings and texts
 
 
 class Difference(NamedTuple):
@@ -61,7 +62,7 @@ def compare(paths: Sequence[str | Path]) -> Comparison:
         present = [path in config for config in configs]
         if not all(present) or any(v != values[0] for v in values[1:]):
             settings.append(Difference(path, values, present))
-    summaries = [flatten({k: v for k, v in f.summary.items() if k != "definitions"}) for f in folders]
+    summaries = [flatten({k: v for k, v in f.summary.items() if k not in NO_FIGURES}) for f in folders]
     figures = []
     for name in dict.fromkeys(key for summary in summaries for key in summary):
         values = [summary.get(name) for summary in summaries]

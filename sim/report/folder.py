@@ -7,10 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import yaml
-
 from sim.errors import ResultsError
 from sim.recording.results import RunResult
+from sim.recording.run_folder import FORMAT_VERSION
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,15 +29,16 @@ class ResultsFolder:
             found = "is a file" if self.path.exists() else "does not exist"
             raise ResultsError(f"{self.path}: {found}; a folder written by 'kvsim run' or 'kvsim sweep' is wanted")
         self.kind: Kind = self._find_kind()
-        if self.kind == "run":
-            _ = self.run  # a run that is not whole is refused now
+        _ = self.run if self.kind == "run" else self.about  # what is not whole is refused now
 
     def _find_kind(self) -> Kind:
         if (self.path / "points.parquet").is_file():
             return "sweep"
         if (self.path / "manifest.json").is_file():
             return "run"
-        runs = sorted(p.parent.name for p in self.path.glob("*/manifest.json") if p.parent.suffix != ".partial")
+        runs = sorted(
+            p.parent.name for p in self.path.glob("*/manifest.json") if p.parent.suffix not in (".partial", ".old")
+        )
         if len(runs) == 1:
             self.path = self.path / runs[0]
             return "run"
@@ -52,37 +52,37 @@ class ResultsFolder:
         """The run, checked to be whole and of this format."""
         return RunResult(self.path)
 
-    @cached_property
+    @property
     def summary(self) -> dict[str, Any]:
-        """summary.json; empty for a sweep."""
+        """summary.json of a run; empty for a sweep."""
         return self.run.summary if self.kind == "run" else {}
 
-    @cached_property
+    @property
     def manifest(self) -> dict[str, Any]:
-        """manifest.json; empty for a sweep without one."""
-        return self.run.manifest if self.kind == "run" else self._json("manifest.json")
+        """manifest.json of a run; empty for a sweep."""
+        return self.run.manifest if self.kind == "run" else {}
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """config.yaml of a run, as resolved; empty for a sweep, whose `about` says what was held fixed."""
+        return self.run.config if self.kind == "run" else {}
 
     @cached_property
-    def config(self) -> dict[str, Any]:
-        """config.yaml as resolved; empty for a sweep without one."""
-        if self.kind == "run":
-            return self.run.config
-        file = self.path / "config.yaml"
-        if not file.is_file():
-            return {}
-        try:
-            content = yaml.safe_load(file.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ResultsError(f"{file}: not readable as YAML: {str(error).splitlines()[0]}") from error
-        return content if isinstance(content, dict) else {}
+    def about(self) -> dict[str, Any]:
+        """sweep.json: name, parameters, what was held fixed.  Raises ResultsError for one of another version."""
+        found = self._json("sweep.json")
+        version = found.get("format_version")
+        if version != FORMAT_VERSION:
+            raise ResultsError(
+                f"{self.path}: a sweep of format {version}, this kvsim reads format {FORMAT_VERSION}; run it again"
+            )
+        return found
 
     def _json(self, name: str) -> dict[str, Any]:
         file = self.path / name
-        if not file.is_file():
-            return {}
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:
             raise ResultsError(f"{file}: not readable as JSON ({error}); run the experiment again") from error
         if not isinstance(content, dict):
             raise ResultsError(

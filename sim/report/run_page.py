@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from sim.report.folder import ResultsFolder
     from sim.report.picture import Picture
 
-REMARKS = ("skipped", "changed", "odd", "notes", "warnings")
 MOST_REMARKS = 40
+UNTOLD = ("definitions", "not_finished", "skipped", "notes", "name", "question")  # they stand elsewhere on the page
 
 SECTIONS: tuple[tuple[str, str, tuple[Picture, ...]], ...] = (
     (
@@ -106,7 +106,7 @@ HEADLINES = (
 def run_page(folder: ResultsFolder, png_folder: Path | None) -> Page:
     """Build the page; figures are written to `png_folder` on the way.  Raises ResultsError for damaged tables."""
     known = Definitions(folder.summary)
-    flat = flatten({k: v for k, v in folder.summary.items() if k not in ("definitions", "not_finished")})
+    flat = flatten({k: v for k, v in folder.summary.items() if k not in UNTOLD})
     sections = [Section("What came out", [Cards(headline_cards(flat, known)), *oddities(folder)])]
     for heading, lead, pictures in SECTIONS:
         section = figure_section(heading, lead, pictures, folder, png_folder)
@@ -192,27 +192,14 @@ def oddities(folder: ResultsFolder) -> list[Block]:
     for status, reasons in (folder.summary.get("not_finished") or {}).items():
         for reason, count in reasons.items():
             texts.append(f"{plural(count, 'request was', 'requests were')} {status}: {reason}")
-    for holder in (folder.summary, folder.manifest):
-        for found in (holder, holder.get("workload")):
-            if isinstance(found, dict):
-                for name in REMARKS:
-                    texts += _remarks(name, found.get(name))
-    texts = list(dict.fromkeys(texts))
+    texts += [f"{number(count)} × skipped: {reason}" for reason, count in (folder.summary.get("skipped") or {}).items()]
+    texts += [str(note) for note in folder.summary.get("notes") or []]
     if not texts:
         return [Text("Nothing was skipped, rejected or aborted.")]
     shown_texts = texts[:MOST_REMARKS]
     if len(texts) > MOST_REMARKS:
-        shown_texts.append(f"{plural(len(texts) - MOST_REMARKS, 'more remark')} in summary.json and manifest.json")
+        shown_texts.append(f"{plural(len(texts) - MOST_REMARKS, 'more remark')} in summary.json")
     return [Notes(shown_texts)]
-
-
-def _remarks(name: str, found: Any) -> list[str]:
-    """Lines for a list of texts or for counts by reason."""
-    if isinstance(found, dict):
-        return [f"{number(count)} × {reason} ({name})" for reason, count in flatten(found).items() if count]
-    if isinstance(found, list):
-        return [str(item) for item in found]
-    return [str(found)] if found else []
 
 
 def how_it_was_run(folder: ResultsFolder) -> list[Block]:
@@ -233,14 +220,14 @@ def facts(folder: ResultsFolder, flat: dict[str, Any]) -> list[tuple[str, str]]:
         found.append(("simulated", duration(float(flat["simulated_s"]))))
     if is_number(flat.get("steps")):
         found.append(("steps", number(flat["steps"])))
-    settings = flatten(config)
-    if "engine.block_size" in settings:
-        found.append(("block size", f"{settings['engine.block_size']} tokens"))
-    if "memory.num_gpu_blocks" in settings:
-        found.append(("blocks", number(settings["memory.num_gpu_blocks"])))
-    if "eviction.policy" in settings:
-        found.append(("eviction", str(settings["eviction.policy"])))
-    wall = folder.manifest.get("wall_time_s")
+    if is_number(flat.get("block_size")):
+        found.append(("block size", f"{flat['block_size']} tokens"))
+    if is_number(flat.get("num_gpu_blocks")):
+        found.append(("blocks", number(flat["num_gpu_blocks"])))
+    policy = (config.get("eviction") or {}).get("policy")
+    if policy:
+        found.append(("eviction", str(policy)))
+    wall = folder.manifest.get("wall_s")
     if isinstance(wall, (int, float)):
         found.append(("took", duration(float(wall))))
     return found

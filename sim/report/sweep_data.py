@@ -93,14 +93,14 @@ class SweepPoints:
         if parameters is None:
             named = [c for c in points.columns if c.partition(".")[0] in CONFIG_ROOTS]
         else:
-            named = list(parameters)
+            named = [p for p in parameters if p not in SEEDS]
             lacking = [p for p in named if p not in points.columns]
             if lacking:
                 raise ResultsError(f"the table of points has no column {', '.join(lacking)}")
         varying = tuple(p for p in named if p not in SEEDS and points[p].astype(str).nunique() > 1)
         finished = points
         if "status" in points.columns:
-            finished = points[points["status"].isin(["finished", "done", "ok", "complete"])]
+            finished = points[points["status"] == "finished"]
         return cls(finished.reset_index(drop=True), varying)
 
     @cached_property
@@ -131,10 +131,12 @@ class SweepPoints:
     def memory(self) -> tuple[Floats, str] | None:
         """Size of the KV cache of every point and its unit ('bytes' or 'tokens'), as far as the table tells."""
         table = self.points
-        for column in ("memory.kv_cache_memory", "kv_cache_bytes", "memory.kv_cache_bytes"):
-            if column in table.columns and not np.isnan(numbers(table[column])).all():
-                return numbers(table[column]), "bytes"
-        blocks = next((c for c in BUDGETS[1:3] if c in table.columns), None)
+        stated = "memory.kv_cache_memory"
+        if stated in table.columns:
+            amount = numbers(table[stated])
+            if amount.size and not np.isnan(amount).any():
+                return amount, "bytes"
+        blocks = next((c for c in ("num_gpu_blocks", *BUDGETS[1:3]) if c in table.columns), None)
         if blocks is not None and BLOCK_SIZE in table.columns:
             return numbers(table[blocks]) * numbers(table[BLOCK_SIZE]), "tokens"
         return None

@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from sim.errors import ResultsError
 from sim.report.blocks import (
     Answers,
     Block,
-    Code,
     Figures,
     Notes,
     Page,
@@ -38,13 +35,17 @@ from sim.report.sweep_data import (
     smallest_budget,
     value_text,
 )
-from sim.report.values import flatten, in_words, is_number, setting
+from sim.report.values import flatten, setting
 from sim.report.wording import plural
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from sim.report.folder import ResultsFolder
 
 MOST_ROWS = 500
+MOST_LINES = 20
+UNTOLD = ("name", "question")
 
 
 def sweep_page(
@@ -61,27 +62,31 @@ def sweep_page(
     Raises ResultsError for a goal or constraint on a figure that the points don't have.
     """
     table = folder.table("points")
-    named = folder.manifest.get("parameters")
-    sweep = SweepPoints.from_table(table, named if isinstance(named, list) else None)
+    about = folder.about
+    sweep = SweepPoints.from_table(table, about.get("parameters"))
     failed = len(table) - len(sweep.points)
     answers, best = answer(sweep, goal, constraints)
     first: list[Block] = [Answers(answers)] if answers else [Text("No point finished.")]
     if failed:
-        first.append(Notes([f"{plural(failed, 'point')} of {len(table)} did not finish; the table below says why."]))
+        first.append(Notes([f"{plural(failed, 'point')} of {len(table)} did not finish; see below."]))
     sections = [Section("Answers", first)]
     drawn, absent = drawings(sweep, png_folder)
     blocks: list[Block] = [Figures(drawn)] if drawn else []
     blocks += [Text(f"Not shown: {text}.") for text in absent]
     sections.append(Section("Figures", blocks, "Every point is one simulated run."))
     sections.append(Section("Points", [points_table(sweep, best), *failures(table)]))
-    sections.append(Section("Held fixed", held_fixed(folder, sweep)))
-    config = folder.config
-    title = str(config.get("name") or folder.path.name)
+    sections.append(Section("Held fixed", held_fixed(about)))
+    title = str(about.get("name") or folder.path.name)
+    asked = list(dict.fromkeys(table["question"].dropna().astype(str))) if "question" in table.columns else []
+    question = asked[0] if len(asked) == 1 else ""
     facts = [("points", str(len(table))), ("varied", ", ".join(short_name(p) for p in sweep.parameters) or "nothing")]
+    for key, label in (("left_out_by_conditions", "left out by conditions"), ("repeats_of_a_configuration", "repeats")):
+        if about.get(key):
+            facts.append((label, str(about[key])))
     if sweep.seeds > 1:
         facts.append(("seeds", str(sweep.seeds)))
     footer = f"Made from the sweep {folder.path.name}. Every figure is also a PNG beside this page."
-    return Page("Report of a sweep", title, str(config.get("question") or ""), facts, sections, footer)
+    return Page("Report of a sweep", title, question, facts, sections, footer)
 
 
 def parse_goal(text: str, columns: Sequence[str]) -> tuple[str, str]:
@@ -151,28 +156,25 @@ def points_table(sweep: SweepPoints, best: int | None) -> Table:
     return Table(f"Finished points{more}", head, rows, folded=len(rows) > 40)
 
 
-def failures(table: Any) -> list[Block]:
-    """Points that did not finish, with their error."""
-    if "status" not in table.columns or "error" not in table.columns:
+def failures(table: pd.DataFrame) -> list[Block]:
+    """Points that did not finish, with their parameters' row number and error."""
+    if "status" not in table.columns:
         return []
-    failed = table[table["error"].notna() & (table["error"].astype(str) != "")]
-    lines = [f"{status}: {error}" for status, error in zip(failed["status"], failed["error"], strict=True)]
+    lost = table[table["status"] != "finished"]
+    errors = lost["error"] if "error" in lost.columns else [None] * len(lost)
+    lines = []
+    for number, status, error in zip(lost.get("point", lost.index), lost["status"], errors, strict=True):
+        lines.append(f"point {number} {status}" + (f": {error}" if isinstance(error, str) and error else ""))
+    if len(lines) > MOST_LINES:
+        lines = [*lines[:MOST_LINES], f"{len(lines) - MOST_LINES} more in points.csv"]
     return [Notes(lines)] if lines else []
 
 
-def held_fixed(folder: ResultsFolder, sweep: SweepPoints) -> list[Block]:
-    """Settings that were the same in all points, and the configuration in full."""
-    flat = flatten({k: v for k, v in folder.config.items() if k not in ("sweep", "name", "question")})
-    fixed = {name: value for name, value in flat.items() if name not in sweep.parameters}
-    blocks: list[Block] = []
-    if fixed:
-        rows = [Row([name_cell(name), name_cell(setting(value))]) for name, value in fixed.items()]
-        blocks.append(Table("The same in all points", [name_cell("Setting"), name_cell("Value")], rows, folded=True))
-    if folder.config:
-        text = yaml.safe_dump(folder.config, sort_keys=False, allow_unicode=True, width=100)
-        blocks.append(Code("Configuration of the sweep (config.yaml)", text))
-    rest = {k: v for k, v in flatten(folder.manifest).items() if is_number(v) or isinstance(v, str)}
-    if rest:
-        rows = [Row([name_cell(k), name_cell(in_words(k, v))]) for k, v in rest.items()]
-        blocks.append(Table("Versions and command (manifest.json)", [], rows, folded=True))
-    return blocks or [Text("The folder has no config.yaml.")]
+def held_fixed(about: dict[str, Any]) -> list[Block]:
+    """Settings that were the same in all points."""
+    fixed = {name: value for name, value in flatten(about.get("held_fixed") or {}).items() if name not in UNTOLD}
+    if not fixed:
+        return [Text("Nothing was held fixed.")]
+    rows = [Row([name_cell(name), name_cell(setting(value))]) for name, value in fixed.items()]
+    head = [name_cell("Setting"), name_cell("Value")]
+    return [Table("The same in all points", head, rows, folded=True)]

@@ -108,6 +108,11 @@ SUMMARY: dict[str, Any] = {
     "requests": {"total": 1200, "finished": 1188, "aborted": 0, "rejected": 12, "cancelled": 0},
     "not_finished": {"rejected": {"prompt is longer than max_model_len": 12}},
     "simulated_s": 200.0,
+    "steps": 4000,
+    "num_gpu_blocks": 4000,
+    "block_size": 16,
+    "skipped": {"empty prompt": 2},
+    "notes": ["timestamps were sorted"],
     "hit_rate": {"tokens": 0.412, "full_blocks": 0.405, "tokens_after_warmup": 0.44, "last_1000_requests": 0.43},
     "evictions": 9000,
     "evictions_per_1000_prompt_tokens": 2.5,
@@ -154,7 +159,7 @@ def write_run(
         "status": "complete",
         "kvsim_version": "0.1.0",
         "seed": (config or CONFIG).get("seed", 0),
-        "wall_time_s": 1.25,
+        "wall_s": 1.25,
     }
     (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     return folder
@@ -180,7 +185,6 @@ def make_points(*, seeds: int = 2, policies: tuple[str, ...] = ("lru",)) -> pd.D
                         {
                             "engine.block_size": block_size,
                             "memory.num_gpu_blocks": tokens // block_size,
-                            "budget_tokens": tokens,
                             "eviction.policy": policy,
                             "seed": seed,
                             "hit_rate.tokens": max(0.0, rate),
@@ -192,13 +196,15 @@ def make_points(*, seeds: int = 2, policies: tuple[str, ...] = ("lru",)) -> pd.D
     return pd.DataFrame(rows)
 
 
-def write_sweep(folder: Path, points: pd.DataFrame | None = None, config: dict[str, Any] | None = None) -> Path:
+def write_sweep(folder: Path, points: pd.DataFrame | None = None, **about: Any) -> Path:
     """Write a sweep folder."""
     folder.mkdir(parents=True, exist_ok=True)
     table = make_points(policies=("lru", "s3fifo")) if points is None else points
     table.to_parquet(folder / "points.parquet")
-    text = yaml.safe_dump({**(config or CONFIG), "sweep": {"grid": {"engine.block_size": [16, 32]}}}, sort_keys=False)
-    (folder / "config.yaml").write_text(text, encoding="utf-8")
+    fixed = {"engine.max_num_seqs": 256, "timing.kind": "fixed"}
+    parameters = ["engine.block_size", "memory.num_gpu_blocks", "eviction.policy", "seed"]
+    found = {"format_version": FORMAT_VERSION, "name": "sweep", "parameters": parameters, "held_fixed": fixed, **about}
+    (folder / "sweep.json").write_text(json.dumps(found), encoding="utf-8")
     return folder
 
 

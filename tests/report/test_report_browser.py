@@ -86,7 +86,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     first, second = write_run(base / "a", config=config), write_run(base / "b", seed=1)
     return {
         "run": write_report(first),
-        "sweep": write_report(write_sweep(base / "s", config=config)),
+        "sweep": write_report(write_sweep(base / "s", name=ATTACK, held_fixed={ATTACK: ATTACK})),
         "compare": write_comparison(compare([first, second]), base / "c" / "compare.html"),
     }
 

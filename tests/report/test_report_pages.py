@@ -85,6 +85,8 @@ def test_page_of_a_run(run_page: Path):
     assert "hit blocks / full prompt blocks" in page.words, "numbers stand with their definitions"
     assert "12 requests were rejected: prompt is longer than max_model_len" in page.words
     assert "num_gpu_blocks: 4000" in page.words
+    assert "2 × skipped: empty prompt" in page.words
+    assert "timestamps were sorted" in page.words
     assert "recording.misses" in page.words, "what is not shown is named, and how to get it"
     pictures = sorted(p.name for p in (run_page.parent / "figures").glob("*.png"))
     assert len(pictures) == 12
@@ -128,7 +130,9 @@ def test_names_are_text_wherever_they_stand(tmp_path: Path):
     points["eviction.policy"] = [HOSTILE if i % 2 else "lru" for i in range(len(points))]
     points["status"] = ["failed", *["finished"] * (len(points) - 1)]
     points["error"] = [HOSTILE, *[""] * (len(points) - 1)]
-    sweep = check_page(write_report(write_sweep(tmp_path / "sweep", points, config)))
+    sweep = check_page(
+        write_report(write_sweep(tmp_path / "sweep", points, name=HOSTILE, held_fixed={HOSTILE: HOSTILE}))
+    )
     assert HOSTILE in sweep.words
     for folder in (tmp_path, first, tmp_path / "c", tmp_path / "sweep"):
         for picture in folder.glob("**/*.png"):
@@ -240,6 +244,11 @@ def test_the_same_run_twice_keeps_two_names(run_folder: Path):
 )
 def test_change(first: Any, value: Any, text: str):
     assert change(first, value) == text
+
+
+def test_a_sweep_of_another_version(tmp_path: Path):
+    with pytest.raises(ResultsError, match="format 99"):
+        write_report(write_sweep(tmp_path / "s", format_version=99))
 
 
 def test_a_sweep_without_points(tmp_path: Path):
