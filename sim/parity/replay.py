@@ -58,6 +58,8 @@ class Replay:
         # requests that have ended since the last schedule: the reference tells its workers with one more
         # batch, which may be empty
         self._unreported = 0
+        #: free block ids after the last schedule, front first; kept when details are told
+        self.free_when_scheduled: list[int] = []
 
     def steps(self) -> Iterator[Fields]:
         """Every executed step, in the fields of a recording (see docs/fidelity.md)."""
@@ -93,7 +95,7 @@ class Replay:
         fields: Fields = {"step": step} | self.player.schedule(self._details)
         self._unreported = 0
         if self._details:
-            free = self.player.free_list()
+            free = self.free_when_scheduled = self.player.free_list()
             fields |= {
                 "num_free_blocks": len(free),
                 "free_queue_sha": free_queue_sha(free),
