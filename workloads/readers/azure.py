@@ -89,4 +89,4 @@ def read(path: str | Path, options: Options, log: ReadLog) -> Iterator[RequestSp
 
     log.note(NO_CONTENT)
     columns = (("TIMESTAMP",), ("ContextTokens",), ("GeneratedTokens",))
-    return stream_requests(path, lambda: csv_rows(path, columns), make, log)
+    return stream_requests(path, csv_rows(path, columns), make, log)

@@ -101,4 +101,4 @@ def read(path: str | Path, options: Options, log: ReadLog) -> Iterator[RequestSp
 
         return parse
 
-    return stream_requests(path, lambda: json_rows(path), make, log, hint=counter.hint)
+    return stream_requests(path, json_rows(path), make, log, hint=counter.hint)

@@ -70,7 +70,7 @@ def read(path: str | Path, options: Options, log: ReadLog) -> Iterator[RequestSp
     def make() -> Parse:
         return _Parser(str(path), options, encode, release).parse
 
-    return stream_requests(path, lambda: json_rows(path), make, log, time_of=lambda spec: release[spec.request_id])
+    return stream_requests(path, json_rows(path), make, log, time_of=lambda spec: release[spec.request_id])
 
 
 class Encoder:

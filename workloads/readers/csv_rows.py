@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from workloads.errors import WorkloadError
+from workloads.log import ReadLog
 from workloads.readers.files import text_lines
-from workloads.readers.rows import MAX_TIME_S, MAX_TOKENS, Fault
+from workloads.readers.rows import MAX_TIME_S, MAX_TOKENS, Fault, RowSource, not_blank
 
 
 def header_of(head: str) -> list[str]:
@@ -21,11 +22,14 @@ def header_of(head: str) -> list[str]:
 
 def split(line: str) -> list[str]:
     """The cells of one line, without blanks around them."""
-    return [cell.strip() for cell in next(csv.reader([line]), [])]
+    try:
+        return [cell.strip() for cell in next(csv.reader([line]), [])]
+    except csv.Error:  # a cell beyond the module's limit of size
+        return [line]
 
 
-def csv_rows(path: str | Path, columns: Sequence[Sequence[str]]) -> Iterator[tuple[int, list[str] | dict[str, str]]]:
-    """(line number, row) of every line below the header that is not blank.
+def csv_rows(path: str | Path, columns: Sequence[Sequence[str]]) -> RowSource:
+    """(line number, row by column name) of every line below the header that is not blank.
 
     A row of another length than the header comes as a list of cells, for the caller to refuse.
 
@@ -34,23 +38,27 @@ def csv_rows(path: str | Path, columns: Sequence[Sequence[str]]) -> Iterator[tup
         columns: for each column that must be there, the names it may have.
 
     Raises:
-        WorkloadError: a column is missing, or the file is empty or damaged.
+        WorkloadError: while reading: a column is missing, or the file is empty or damaged.
     """
+    return lambda log: _rows(path, columns, log)
+
+
+def _rows(
+    path: str | Path, columns: Sequence[Sequence[str]], log: ReadLog
+) -> Iterator[tuple[int, list[str] | dict[str, str]]]:
     names: list[str] | None = None
-    for number, text in text_lines(path):
-        if not text or text.isspace():
-            continue
-        if names is None:
-            names = split(text)
-            for wanted in columns:
-                if not any(name in names for name in wanted):
-                    raise WorkloadError(
-                        f"{path}:{number}: no column {' or '.join(repr(name) for name in wanted)}; "
-                        f"the columns are {', '.join(names)[:300]}"
-                    )
-            continue
+    for number, text in not_blank(text_lines(path, log)):
         cells = split(text)
-        yield number, dict(zip(names, cells, strict=True)) if len(cells) == len(names) else cells
+        if names is not None:
+            yield number, dict(zip(names, cells, strict=True)) if len(cells) == len(names) else cells
+            continue
+        names = cells
+        for wanted in columns:
+            if not any(name in names for name in wanted):
+                raise WorkloadError(
+                    f"{path}:{number}: no column {' or '.join(repr(name) for name in wanted)}; "
+                    f"the columns are {', '.join(names)[:300]}"
+                )
 
 
 def row_of(content: list[str] | dict[str, str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from workloads.errors import WorkloadError
+from workloads.log import ReadLog
 
 HEAD_BYTES = 1 << 18
 _GZIP = b"\x1f\x8b"
@@ -34,18 +35,21 @@ def open_bytes(path: str | Path) -> Iterator[IO[bytes]]:
             yield raw
 
 
-def text_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+def text_lines(path: str | Path, log: ReadLog) -> Iterator[tuple[int, str]]:
     """(line number from 1, text without its line end) of every line, blank ones too.
+
+    With `log.skip_bad_lines`, lines that are no text are counted and left out, and what a file that
+    is cut short still holds is read.
 
     Raises:
         WorkloadError: the file is empty, the gzip data is cut short or damaged, a line is no UTF-8.
         OSError: the file cannot be read.
     """
     with open_bytes(path) as stream:
-        yield from decoded_lines(stream, str(path))
+        yield from decoded_lines(stream, str(path), log)
 
 
-def decoded_lines(stream: IO[bytes], name: str) -> Iterator[tuple[int, str]]:
+def decoded_lines(stream: IO[bytes], name: str, log: ReadLog) -> Iterator[tuple[int, str]]:
     """As `text_lines`, of an open binary stream; `name` is for messages."""
     number = 0
     buffered = io.BufferedReader(cast(io.RawIOBase, stream), 1 << 18)
@@ -54,22 +58,24 @@ def decoded_lines(stream: IO[bytes], name: str) -> Iterator[tuple[int, str]]:
             try:
                 line = buffered.readline()
             except EOFError:
-                raise WorkloadError(
-                    f"{name}:{number + 1}: the gzip data ends early, in or after this line (an incomplete download?); "
-                    "fetch the file again"
-                ) from None
+                what = "the gzip data ends early, in or after this line (an incomplete download?); fetch the file again"
+                log.bad_line(what, f"{name}:{number + 1}", "gzip data cut short: all behind it")
+                number += 1
+                break
             except (gzip.BadGzipFile, zlib.error) as error:
-                raise WorkloadError(f"{name}:{number + 1}: damaged gzip data ({error}); fetch the file again") from None
+                what = f"damaged gzip data ({error}); fetch the file again"
+                log.bad_line(what, f"{name}:{number + 1}", "gzip data damaged: all behind it")
+                number += 1
+                break
             if not line:
                 break
             number += 1
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
-                raise WorkloadError(
-                    f"{name}:{number}: not text (byte {line[error.start]:#04x} is no UTF-8); "
-                    "a trace is plain or gzip text in UTF-8"
-                ) from None
+                what = f"not text (byte {line[error.start]:#04x} is no UTF-8); a trace is plain or gzip text in UTF-8"
+                log.bad_line(what, f"{name}:{number}", "not UTF-8 text")
+                continue
             yield number, text.rstrip("\r\n")
     finally:
         buffered.detach()

@@ -60,7 +60,7 @@ class Options(ReaderOptions):
 def sniff(head: str, filename: str) -> bool:
     """Whether the first line has hash_ids and a Mooncake length."""
     row = first_object(head)
-    return row is not None and isinstance(row.get("hash_ids"), list) and any(name in row for name in INPUT_NAMES)
+    return row is not None and "hash_ids" in row and any(name in row for name in INPUT_NAMES)
 
 
 def first_object(head: str) -> dict[str, Any] | None:
@@ -90,7 +90,7 @@ def read_mooncake(path: str | Path, options: Options, log: ReadLog, name: str) -
     def make() -> Parse:
         return _Parser(str(path), options, counter, name).parse
 
-    return stream_requests(path, lambda: json_rows(path), make, log, hint=counter.hint)
+    return stream_requests(path, json_rows(path), make, log, hint=counter.hint)
 
 
 class _Parser:

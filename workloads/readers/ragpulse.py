@@ -28,6 +28,7 @@ from workloads.readers.rows import (
     field,
     file_stem,
     json_object,
+    not_blank,
     seconds,
     stream_requests,
     text_of,
@@ -81,8 +82,8 @@ def read(path: str | Path, options: Options, log: ReadLog) -> Iterator[RequestSp
     trace = members[names[TRACE]]
     name = f"{path}/{names[TRACE]}"
 
-    def rows() -> Iterator[tuple[int, str]]:
-        return _lines(name, trace)
+    def rows(log: ReadLog) -> Iterator[tuple[int, str]]:
+        return _lines(name, trace, log)
 
     def make() -> Parse:
         return _Parser(name, file_stem(path), lengths, options.order).parse
@@ -91,15 +92,15 @@ def read(path: str | Path, options: Options, log: ReadLog) -> Iterator[RequestSp
     return stream_requests(name, rows, make, log)
 
 
-def _lines(name: str, content: bytes) -> Iterator[tuple[int, str]]:
-    return ((n, text) for n, text in decoded_lines(io.BytesIO(content), name) if text and not text.isspace())
+def _lines(name: str, content: bytes, log: ReadLog) -> Iterator[tuple[int, str]]:
+    return not_blank(decoded_lines(io.BytesIO(content), name, log))
 
 
 def _lengths(name: str, content: bytes, key: str, log: ReadLog) -> dict[int, int]:
     """Token length of every segment of a component."""
     found: dict[int, int] = {}
     faults: list[tuple[int, Fault]] = []
-    for number, text in _lines(name, content):
+    for number, text in _lines(name, content, log):
         try:
             row = json_object(text)
             found[tokens(field(row, key), key)] = tokens(field(row, "token_length"), "token_length")

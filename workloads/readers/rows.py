@@ -47,6 +47,7 @@ class ReaderOptions(BaseModel):
 
 
 Rows = Iterable[tuple[int, Any]]
+RowSource = Callable[[ReadLog], Rows]
 Parse = Callable[[int, Any, ReadLog], Sequence[RequestSpec]]
 
 
@@ -61,9 +62,14 @@ def answer_stream(unique: int) -> int:
     return mix64(unique ^ 0xA5A5A5A5A5A5A5A5) >> 1
 
 
-def json_rows(path: str | Path) -> Iterator[tuple[int, str]]:
+def json_rows(path: str | Path) -> RowSource:
     """The lines of a JSONL file that are not blank."""
-    return ((number, text) for number, text in text_lines(path) if text and not text.isspace())
+    return lambda log: not_blank(text_lines(path, log))
+
+
+def not_blank(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """The lines that hold more than white space."""
+    return ((number, text) for number, text in lines if text and not text.isspace())
 
 
 def json_object(text: str) -> dict[str, Any]:
@@ -84,7 +90,7 @@ def json_object(text: str) -> dict[str, Any]:
 
 def stream_requests(
     path: str | Path,
-    rows: Callable[[], Rows],
+    rows: RowSource,
     make: Callable[[], Parse],
     log: ReadLog,
     *,
@@ -96,7 +102,7 @@ def stream_requests(
 
     Args:
         path: the file, for messages.
-        rows: starts reading; gives (line number, content).
+        rows: starts reading; gives (line number, content), and tells the log what it leaves out.
         make: gives a fresh parser ``parse(number, content, log)`` for one pass (a parser may have
             state).  It returns the line's requests (none for a header), raises `Fault` or `SkipRow`.
         log: where faults are counted when `skip_bad_lines`, and odd things always.
@@ -116,7 +122,7 @@ def stream_requests(
     last = -math.inf
     earliest = math.inf
     parse = make()
-    for number, content in rows():
+    for number, content in rows(log):
         lines += 1
         try:
             specs = parse(number, content, log)
@@ -169,10 +175,10 @@ def stream_requests(
     return iter(stream)
 
 
-def _again(rows: Callable[[], Rows], parse: Parse, bad: set[int], log: ReadLog) -> Iterator[RequestSpec]:
+def _again(rows: RowSource, parse: Parse, bad: set[int], log: ReadLog) -> Iterator[RequestSpec]:
     """The second pass: what the first one counted is not counted again."""
     quiet = ReadLog(skip_bad_lines=log.skip_bad_lines)
-    for number, content in rows():
+    for number, content in rows(quiet):
         if number in bad:
             continue
         try:
@@ -232,7 +238,7 @@ def tokens(value: Any, name: str) -> int:
     else:
         raise Fault(f"{name} is {_show(value)}; it must be a whole number of tokens, 0 or more", f"wrong {name}")
     if number < 0 or number > MAX_TOKENS:
-        raise Fault(f"{name} is {number}; it must be between 0 and {MAX_TOKENS:,} tokens", f"wrong {name}")
+        raise Fault(f"{name} is {_show(number)}; it must be between 0 and {MAX_TOKENS:,} tokens", f"wrong {name}")
     return number
 
 
@@ -242,11 +248,11 @@ def seconds(value: Any, name: str, unit_s: float = 1.0) -> float:
     Raises:
         Fault: anything else, NaN, text and booleans too.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         raise Fault(f"{name} is {_show(value)}; it must be a number, 0 or more", f"wrong {name}")
+    if not 0 <= value <= MAX_TIME_S / unit_s:
+        raise Fault(f"{name} is {_show(value)}; it must be between 0 and {MAX_TIME_S / unit_s:.0e}", f"wrong {name}")
     time = value * unit_s if unit_s != 0.001 else value / 1000
-    if time < 0 or time > MAX_TIME_S:
-        raise Fault(f"{name} is {value}; it must be between 0 and {MAX_TIME_S / unit_s:.0e}", f"wrong {name}")
     return float(time)
 
 

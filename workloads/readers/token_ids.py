@@ -89,7 +89,7 @@ def read(path: str | Path, options: Options, log: ReadLog) -> Iterator[RequestSp
 
         return parse
 
-    return stream_requests(path, lambda: json_rows(path), make, log)
+    return stream_requests(path, json_rows(path), make, log)
 
 
 class RowRest:

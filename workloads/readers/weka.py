@@ -82,9 +82,7 @@ def read(path: str | Path, options: Options, log: ReadLog) -> Iterator[RequestSp
         apart = f"{options.session_interval_s:g} s apart" if options.session_interval_s else "all at once"
         log.note(f"sessions start {apart}: the trace has no times between them (session_interval_s)")
         log.note("closed loop: each request follows the end of the one before; sub-agents run beside their session")
-    return stream_requests(
-        path, lambda: json_rows(path), lambda: _Parser(str(path), options).parse, log, sort=not closed
-    )
+    return stream_requests(path, json_rows(path), lambda: _Parser(str(path), options).parse, log, sort=not closed)
 
 
 class _Parser:
