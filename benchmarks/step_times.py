@@ -27,6 +27,7 @@ from sim.config import config_from_mapping
 from sim.core.kv_cache_spec import PlanningError
 from sim.experiment import simulate
 from sim.timing.base import Batch
+from sim.timing.memory import MemoryConfig, plan_memory
 
 WAVES = 2  # requests that every client of a closed loop sends
 
@@ -84,15 +85,21 @@ def closed_loop(row: Measured) -> Compared:
     assert row.prompt is not None
     assert row.output is not None
     clients = max(1, round(row.batch / row.data_parallel_size))
-    memory = {
+    memory: dict[str, object] = {
         "model": row.model.name,
         "gpu": row.gpu.name,
         "tensor_parallel_size": row.tensor_parallel_size,
         "dtype": row.dtype,
     }
+    length = row.prompt + row.output + 1
+    try:
+        plan_memory(MemoryConfig.model_validate(memory), max_model_len=length)
+    except PlanningError:
+        # experts lie on more GPUs than the row counts: the weights don't fit one of them, but a cache does
+        memory["kv_cache_memory"] = "30GiB"
     config = {
         "name": "closed-loop",
-        "engine": {"max_model_len": row.prompt + row.output + 1, "max_num_seqs": max(256, clients)},
+        "engine": {"max_model_len": length, "max_num_seqs": max(256, clients)},
         "memory": memory,
         "timing": {"kind": "roofline", "data_parallel_size": row.data_parallel_size},
         "recording": {"steps": False, "evictions": False},
@@ -105,12 +112,7 @@ def closed_loop(row: Measured) -> Compared:
         },
     }
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            summary = simulate(config_from_mapping(config), Path(folder))
-        except PlanningError:
-            # experts spread over more GPUs than the row counts: the weights don't fit one of them, the cache does
-            config["memory"] = memory | {"kv_cache_memory": "30GiB"}
-            summary = simulate(config_from_mapping(config), Path(folder))
+        summary = simulate(config_from_mapping(config), Path(folder))
     figures = summary["benchmark"]
     return Compared(row, figures["mean_tpot_ms"] / 1e3, figures["mean_ttft_ms"] / 1e3)
 

@@ -110,17 +110,20 @@ def unify_page_sizes(kv_cache_spec: Mapping[str, KVCacheSpec]) -> dict[str, KVCa
 
     Raises `PlanningError` where the largest page is not a multiple of a smaller one.
     """
-    largest = max(spec.page_size_bytes for spec in kv_cache_spec.values())
-    unified = {}
+    first_layer: dict[KVCacheSpec, str] = {}
     for name, spec in kv_cache_spec.items():
+        first_layer.setdefault(spec, name)
+    largest = max(spec.page_size_bytes for spec in first_layer)
+    unified: dict[KVCacheSpec, KVCacheSpec] = {}
+    for spec, name in first_layer.items():
         factor, rest = divmod(largest, spec.page_size_bytes)
         if rest:
             raise PlanningError(
                 f"{name}: a page of {spec.page_size_bytes} bytes ({_describe(spec)}) does not divide the largest"
                 f" page of {largest} bytes, so the layers can't share one pool"
             )
-        unified[name] = spec if factor == 1 else spec.with_block_size(spec.block_size * factor)
-    return unified
+        unified[spec] = spec if factor == 1 else spec.with_block_size(spec.block_size * factor)
+    return {name: unified[spec] for name, spec in kv_cache_spec.items()}
 
 
 def group_layers(kv_cache_spec: Mapping[str, KVCacheSpec]) -> list[list[str]]:

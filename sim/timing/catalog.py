@@ -45,7 +45,7 @@ def find_model(name: str, base: Path | None = None) -> ModelSpec:
     slug = _index("models").get(_key(name)) or _index("models").get(_plain_key(name))
     if slug is None:
         raise PlanningError(_unknown("model", name, "models", "; or give the path of a config.json"))
-    model = _load(slug, "models", ModelSpec)
+    model = _model(slug)
     stored = _STORED.search(name.lower())
     return model.model_copy(update={"weights": weight_format(stored[1])}) if stored else model
 
@@ -55,18 +55,18 @@ def find_gpu(name: str) -> GpuSpec:
     slug = _index("gpus").get(_key(name))
     if slug is None:
         raise PlanningError(_unknown("GPU", name, "gpus", ""))
-    return _load(slug, "gpus", GpuSpec)
+    return _gpu(slug)
 
 
 def all_models() -> list[ModelSpec]:
     """Every model of the catalog, by name without organisation."""
-    models = [_load(path.stem, "models", ModelSpec) for path in sorted((DATA / "models").glob("*.yaml"))]
+    models = [_model(path.stem) for path in sorted((DATA / "models").glob("*.yaml"))]
     return sorted(models, key=lambda model: model.name.split("/")[-1].lower())
 
 
 def all_gpus() -> list[GpuSpec]:
     """Every GPU of the catalog, by name."""
-    return [_load(path.stem, "gpus", GpuSpec) for path in sorted((DATA / "gpus").glob("*.yaml"))]
+    return [_gpu(path.stem) for path in sorted((DATA / "gpus").glob("*.yaml"))]
 
 
 def nearest(name: str, known: list[str], count: int = 3) -> list[str]:
@@ -107,7 +107,8 @@ def _index(folder: str) -> dict[str, str]:
 
 @functools.cache
 def _names(folder: str) -> list[str]:
-    return [_names_in(path)[0].split("/")[-1] for path in sorted((DATA / folder).glob("*.yaml"))]
+    paths = sorted((DATA / folder).glob("*.yaml"))
+    return list({_key(name): name.split("/")[-1] for path in paths for name in reversed(_names_in(path))}.values())
 
 
 def _names_in(path: Path) -> list[str]:
@@ -121,6 +122,16 @@ def _names_in(path: Path) -> list[str]:
             parsed = yaml.load(value, Loader=_Loader)  # noqa: S506  a safe loader
             names += map(str, parsed if isinstance(parsed, list) else [parsed])
     return names
+
+
+@functools.cache
+def _model(slug: str) -> ModelSpec:
+    return _load(slug, "models", ModelSpec)
+
+
+@functools.cache
+def _gpu(slug: str) -> GpuSpec:
+    return _load(slug, "gpus", GpuSpec)
 
 
 def _load(slug: str, folder: str, kind: type[Entry]) -> Entry:
