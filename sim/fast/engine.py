@@ -57,7 +57,7 @@ class FastEngine:
         self._block_size = config.groups[0].block_size
         wanted = sink.wants("evictions")
         self.scheduler = FastScheduler(config)
-        self._rows = EvictionRows(sink, self.scheduler.keys)
+        self._rows = EvictionRows(sink, self.scheduler.pool)
         if wanted:
             self.scheduler.pool.log = self._rows
         self.drive = SyncDrive(config, self.scheduler, step_time, sink, self._rows)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 U64Array = npt.NDArray[np.uint64]
 I32Array = npt.NDArray[np.int32]
+I64Array = npt.NDArray[np.int64]
 _Array = TypeVar("_Array", U64Array, I32Array)
 
 
@@ -58,7 +59,6 @@ class KeyTable:
         self.fingerprints: U64Array = np.empty(capacity, dtype=np.uint64)
         self.depth: I32Array = np.empty(capacity, dtype=np.int32)
         self.first_block: I32Array = np.zeros(capacity, dtype=np.int32)
-        self.first_block_at = memoryview(self.first_block)
         self.others: dict[int, list[int]] = {}
         self.eager = 0
         self._runs: dict[int, _Run] = {}
@@ -121,12 +121,11 @@ class KeyTable:
         self.fingerprints = _larger(self.fingerprints, self.size, np.empty(capacity, dtype=np.uint64))
         self.depth = _larger(self.depth, self.size, np.empty(capacity, dtype=np.int32))
         self.first_block = _larger(self.first_block, self.size, np.zeros(capacity, dtype=np.int32))
-        self.first_block_at = memoryview(self.first_block)
 
-    def insert(self, base: int, blocks: I32Array) -> None:
+    def insert(self, base: int, blocks: I64Array) -> None:
         """Give the keys from `base` on to `blocks`, one each."""
         found = self.first_block[base : base + len(blocks)]
-        if not found.any():
+        if not np.count_nonzero(found):
             found[:] = blocks
             return
         for offset, block in enumerate(blocks.tolist()):
@@ -135,26 +134,22 @@ class KeyTable:
             else:
                 self.others.setdefault(base + offset, []).append(block)
 
-    def remove(self, keys: npt.NDArray[np.int64], blocks: I32Array) -> None:
-        """Take each key from its block."""
-        if self.others and any(key in self.others for key in keys.tolist()):
-            for key, block in zip(keys.tolist(), blocks.tolist(), strict=True):
-                self.remove_one(key, block)
-        else:
+    def remove(self, keys: I64Array, blocks: I64Array) -> None:
+        """Take each key from its block; a further block with the same key becomes the one that is found."""
+        if not self.others or self.others.keys().isdisjoint(keys.tolist()):
             self.first_block[keys] = 0
-
-    def remove_one(self, key: int, block: int) -> None:
-        """Take `key` from `block`; the next block with the same key becomes the one that is found."""
-        others = self.others.get(key) if self.others else None
-        if others is None:
-            self.first_block_at[key] = 0
             return
-        if self.first_block_at[key] == block:
-            self.first_block_at[key] = others.pop(0)
-        else:
-            others.remove(block)
-        if not others:
-            del self.others[key]
+        for key, block in zip(keys.tolist(), blocks.tolist(), strict=True):
+            others = self.others.get(key)
+            if others is None:
+                self.first_block[key] = 0
+                continue
+            if self.first_block[key] == block:
+                self.first_block[key] = others.pop(0)
+            else:
+                others.remove(block)
+            if not others:
+                del self.others[key]
 
 
 def _larger(old: _Array, size: int, new: _Array) -> _Array:

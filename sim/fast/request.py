@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from sim.fast.keys import Span, _Run
     from workloads.spec import LoRA, MultiModalItem
 
-I32Array = npt.NDArray[np.int32]
+I64Array = npt.NDArray[np.int64]
 
 WAITING, RUNNING, PREEMPTED, FINISHED, ABORTED = range(5)
 
@@ -100,7 +100,7 @@ class FastRequest:
         self.run: _Run | None = None
         self.eager = False
         self.watched = False
-        self.table: I32Array = np.empty(self.stop_tokens // block_size + 2, dtype=np.int32)
+        self.table: I64Array = np.empty(self.stop_tokens // block_size + 2, dtype=np.int64)
         self.blocks = 0
         self.cached = 0
         #: number of admission, which is the order of the running requests

@@ -13,13 +13,13 @@ from sim.core.scheduler_config import SchedulerConfig
 from sim.fast.batch import FastBatch
 from sim.fast.encoder import FastEncoderCache
 from sim.fast.keys import KeyTable, U64Array
-from sim.fast.pool import EvictionLog, FastPool, I32Array, KeyEvents, time_bits
+from sim.fast.pool import EvictionLog, FastPool, I64Array, KeyEvents
 from sim.fast.request import ABORTED, FINISHED, PREEMPTED, RUNNING, WAITING, FastRequest
 from sim.fast.waiting import FirstComeQueue, PriorityQueue, WaitingQueue
 
 _ANY = 1 << 62
 _NOT_BLOCKED = (1, 0)
-_NO_BLOCKS = np.empty(0, dtype=np.int32)
+_NO_BLOCKS = np.empty(0, dtype=np.int64)
 
 
 class FastScheduler:
@@ -49,7 +49,7 @@ class FastScheduler:
     def set_time(self, now_s: float) -> None:
         """Everything from here on happens at this time."""
         self.now_s = now_s
-        self.pool.now_bits = time_bits(now_s)
+        self.pool.now_s = now_s
 
     def add(self, request: FastRequest, fingerprints: U64Array) -> None:
         """A request arrives, with the fingerprints of its full blocks, prompt and answer."""
@@ -192,7 +192,8 @@ class FastScheduler:
         for entry in batch.entries:
             request = entry.request
             entry.computed_before = request.computed
-            request.recomputed += max(0, min(request.computed + entry.tokens, request.done) - request.computed)
+            if request.computed < request.done:
+                request.recomputed += min(request.computed + entry.tokens, request.done) - request.computed
             request.computed += entry.tokens
             entry.samples = request.computed >= request.known + request.placeholders
             if asynchronous:
@@ -202,26 +203,27 @@ class FastScheduler:
 
     # ---- blocks -----------------------------------------------------------------------------
 
-    def lookup(self, request: FastRequest) -> I32Array:
+    def lookup(self, request: FastRequest) -> I64Array:
         """The cached blocks of the longest prefix, at least one token short of what the request knows."""
         most = min((request.known - 1) // self.block_size, request.keyed_blocks)
         first_block = self.keys.first_block
-        found: list[I32Array] = []
+        found = []
         for first, base, length in request.spans:
             if first >= most:
                 break
             part = first_block[base : base + min(length, most - first)]
             if not part[0]:
                 break
-            if not part.all():
+            if np.count_nonzero(part) < len(part):
                 found.append(part[: int((part == 0).argmax())])
                 break
             found.append(part)
         if not found:
             return _NO_BLOCKS
-        return found[0].copy() if len(found) == 1 else np.concatenate(found)
+        hits = found[0] if len(found) == 1 else np.concatenate(found)
+        return hits.astype(np.int64)
 
-    def _start(self, request: FastRequest, hits: I32Array, tokens: int) -> bool:
+    def _start(self, request: FastRequest, hits: I64Array, tokens: int) -> bool:
         """Give a waiting request its hit blocks and new ones for `tokens` tokens; False: nothing changed."""
         config, pool = self.config, self.pool
         size, hit = self.block_size, len(hits)
@@ -267,10 +269,13 @@ class FastScheduler:
         if full <= start:
             return
         pool = self.pool
-        for first, base, length in request.spans:
-            low, high = max(first, start), min(first + length, full)
-            if low < high:
-                pool.give_keys(base + low - first, request.table[low:high])
+        for first, base, length in reversed(request.spans):  # the newest blocks are among the last keys
+            end = first + length
+            if end <= start:
+                break
+            if first < full:
+                low = first if first > start else start
+                pool.give_keys(base + low - first, request.table[low : end if end < full else full])
         if pool.events is not None:
             keys = self.keys_of(request, max(start - 1, 0), full)
             pool.events.stored(keys[1:] if start else keys, keys[0] if start else None)

@@ -153,7 +153,7 @@ class SyncDrive:
                 times += [start] * number
             step += 1
         blocks, had_key = pool.take_each(Takers([request.index for request in takers], steps, times))
-        for request, block in zip(takers, blocks, strict=True):
+        for request, block in zip(takers, blocks.tolist(), strict=True):
             request.table[request.blocks] = block
             request.blocks += 1
         if had_key is None:
@@ -203,26 +203,24 @@ class SyncDrive:
             tokens += most
         if needed > pool.free.count:
             return False
-        takers = bucket
-        if self.prefills and self.prefills[0].seq < calendar.latest:
-            if tokens > batch.budget or scheduler.keys.eager:
-                return False
-            takers = sorted(bucket + self.prefills, key=_order)
+        interleaved = bool(self.prefills) and self.prefills[0].seq < calendar.latest
+        if interleaved and (tokens > batch.budget or scheduler.keys.eager):
+            return False
         clock = self._clock_s
         self._at(clock, step)
         evicted = pool.evicted_blocks
-        for request in takers:
-            if not request.dated:
-                self._chunk(request, batch)
-            else:
-                request.table[request.blocks] = pool.take_one(request.index)
-                request.blocks += 1
-        if takers is bucket:
+        if interleaved:
+            for request in sorted(bucket + self.prefills, key=_order):
+                if request.dated:
+                    self._take([request], [clock], [1])
+                else:
+                    self._chunk(request, batch)
+        else:
+            if bucket:
+                self._take(bucket, [clock], [len(bucket)])
             if scheduler.keys.eager:
                 self._give_eager_keys(step)
             for request in self.prefills:
-                if batch.budget <= 0:
-                    break
                 self._chunk(request, batch)
         running = len(scheduler.running)
         if scheduler.can_admit(batch.budget):
