@@ -150,6 +150,17 @@ class TestFit:
         assert out.mm_items == items[:1]
         assert log.counts["images cut off with their prompt"] == 1
 
+    @pytest.mark.parametrize(
+        ("most", "kept"), [(5, 5), (6, 5), (7, 5), (14, 5), (15, 15), (16, 15), (24, 15), (25, 25)]
+    )
+    def test_a_cut_at_any_place_of_an_image_goes_to_its_border(self, most: int, kept: int) -> None:
+        pieces = (Segment(1, 0, 5), Segment(2, 0, 10), Segment(2, 0, 10), Segment(3, 0, 9))
+        items = (MultiModalItem("a", 5, 10), MultiModalItem("b", 15, 10))
+        given = spec(0, pieces=pieces, mm_items=items, output=1)
+        (out,) = shaped([given], shaping={"fit": {"max_model_len": most + 1}})
+        assert out.prompt_tokens == kept
+        assert sum(item.length for item in out.mm_items) == kept - 5
+
     def test_a_prompt_of_which_nothing_would_be_left_is_dropped_with_its_followers(self) -> None:
         image = spec(0, pieces=(Segment(2, 0, 100),), mm_items=(MultiModalItem("a", 0, 100),))
         log = ReadLog()
