@@ -98,7 +98,7 @@ HEADLINES = (
         )
     ),
     Headline("Output throughput", "benchmark.output_throughput"),
-    Headline("Goodput", "goodput.share", "{}", "goodput.requests_per_s"),
+    Headline("Goodput", "goodput.share", "{} good requests", "goodput.requests_per_s"),
     Headline("Phantom hits", "phantom_hit_tokens", "tokens"),
 )
 
@@ -149,8 +149,9 @@ def headline_cards(flat: dict[str, Any], known: Definitions) -> list[Card]:
         beside = extra
         if extra_name:
             value = flat.get(extra_name)
-            beside = extra.format(known.words(extra_name, value)) if value is not None else ""
-        cards.append(Card(label, known.words(name, flat[name]), beside, known.text(name)))
+            beside = extra.format(known.words(extra_name, value)) if value is not None and flat[name] else ""
+        text, long_unit, _ = known.words(name, flat[name]).partition(" tokens/s")
+        cards.append(Card(label, text, beside or long_unit.strip(), known.text(name)))
     return cards
 
 

@@ -124,6 +124,31 @@ class SweepPoints:
         column = next((s for s in SEEDS if s in self.points.columns), None)
         return int(self.points[column].nunique()) if column else 1
 
+    @cached_property
+    def means(self) -> SweepPoints:
+        """The same sweep with one row per point: figures are means over its seeds, the rest is its first row's."""
+        if self.seeds < 2 or not len(self.points):
+            return self
+        import pandas as pd
+
+        codes, _ = pd.factorize(pd.Series(self.keys))
+        count = np.bincount(codes)
+        _, first = np.unique(codes, return_index=True)
+        table = self.points.iloc[first].reset_index(drop=True)
+        averaged = {}
+        for name in self.points.columns:
+            values = self.points[name]
+            plain = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+            if plain and name not in self.parameters and name not in SEEDS:
+                averaged[name] = np.bincount(codes, weights=values.to_numpy(dtype=np.float64)) / count
+        return SweepPoints(table.assign(**averaged), self.parameters)
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """For every row the parameters of its point as one text; rows that differ only in the seed have the same."""
+        columns = [self.points[p].astype(str) for p in self.parameters]
+        return ["\x1f".join(values) for values in zip(*columns, strict=True)] if columns else [""] * len(self.points)
+
     def values(self, metric: Metric) -> Floats:
         """The metric of every point; NaN where a point has none."""
         return numbers(self.points[metric.columns[0]])
@@ -212,8 +237,11 @@ def check_column(column: str, columns: Sequence[str]) -> None:
 def best_point(sweep: SweepPoints, column: str, better: str, constraints: Sequence[Constraint] = ()) -> Choice:
     """The point with the best value of `column` ('high' or 'low' is better) among those that meet the constraints.
 
-    Ties go to the smaller memory, then to the earlier point.
+    Where there are several seeds, a point's figures are means over them, and the row is one of
+    `sweep.means`.  Ties go to the smaller memory, then to the earlier point.
     """
+    seeds = f" (means over {sweep.seeds} seeds)" if sweep.seeds > 1 else ""
+    sweep = sweep.means
     values = numbers(sweep.points[column])
     allowed = ~np.isnan(values)
     for constraint in constraints:
@@ -229,11 +257,15 @@ def best_point(sweep: SweepPoints, column: str, better: str, constraints: Sequen
     among = f" of the {candidates.size} points with {limits}" if limits else ""
     word = "highest" if better == "high" else "lowest"
     where = sweep.describe(row) or "the only point"
-    return Choice(row, f"{where}: {in_words(column, float(values[row]))}, the {word}{among}.")
+    return Choice(row, f"{where}: {in_words(column, float(values[row]))}, the {word}{among}{seeds}.")
 
 
 def smallest_budget(sweep: SweepPoints, share: float = 0.9) -> Choice | None:
-    """The smallest memory whose hit rate is at least `share` of the best; None when either is unknown."""
+    """The smallest memory whose hit rate is at least `share` of the best; None when either is unknown.
+
+    Figures are means over seeds; the row is one of `sweep.means`.
+    """
+    sweep = sweep.means
     memory, metric = sweep.memory(), sweep.metrics.get("hit_rate")
     if metric is None:
         return None

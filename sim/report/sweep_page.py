@@ -101,7 +101,7 @@ def parse_goal(text: str, columns: Sequence[str]) -> tuple[str, str]:
 def answer(
     sweep: SweepPoints, goal: str | None, constraints: Sequence[str]
 ) -> tuple[list[tuple[str, str]], int | None]:
-    """Findings in words, and the row of the best point."""
+    """Findings in words, and the best point's row in `sweep.means`."""
     columns = [str(c) for c in sweep.points.columns]
     limits = [parse_constraint(text, columns) for text in constraints]
     choices: list[tuple[str, Choice]] = []
@@ -147,11 +147,15 @@ def points_table(sweep: SweepPoints, best: int | None) -> Table:
     parameters = [*sweep.parameters, *seeds]
     metrics = list(sweep.metrics.values())
     head = [name_cell(short_name(p)) for p in parameters] + [number_cell(m.label) for m in metrics]
+    values = [sweep.values(metric) for metric in metrics]
+    chosen = sweep.means.keys[best] if best is not None else None
     rows = []
     for i in range(min(len(table), MOST_ROWS)):
         cells = [name_cell(value_text(p, table[p].iloc[i])) for p in parameters]
-        cells += [number_cell(figures.metric_text(m, float(sweep.values(m)[i]))) for m in metrics]
-        rows.append(Row(cells, "best" if i == best else ""))
+        cells += [
+            number_cell(figures.metric_text(m, float(column[i]))) for m, column in zip(metrics, values, strict=True)
+        ]
+        rows.append(Row(cells, "best" if sweep.keys[i] == chosen else ""))
     more = f"; the first {MOST_ROWS} of {len(table)}, the rest is in points.csv" if len(table) > MOST_ROWS else ""
     return Table(f"Finished points{more}", head, rows, folded=len(rows) > 40)
 

@@ -85,6 +85,21 @@ def test_equal_points_go_to_the_smaller_memory():
     assert best_point(sweep, "hit_rate.tokens", "high").row == 2
 
 
+def test_points_are_judged_by_their_mean_over_seeds():
+    lucky = small(seed=[1] * 4, **{"hit_rate.tokens": [0.2, 0.3, 0.9, 0.46]})
+    sweep = SweepPoints.from_table(pd.concat([small(), lucky]))
+    assert len(sweep.means.points) == 4
+    choice = best_point(sweep, "hit_rate.tokens", "high")
+    assert sweep.means.points["hit_rate.tokens"].tolist() == pytest.approx([0.2, 0.4, 0.5, 0.46])
+    assert choice.row == 2
+    assert "means over 2 seeds" in choice.words
+
+
+def test_one_seed_has_no_means():
+    sweep = SweepPoints.from_table(small())
+    assert sweep.means is sweep
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -104,11 +104,14 @@ def duration_axis(ax: Axes) -> None:
     """Ticks at the spans people think in: 1 s, 1 min, 1 h."""
     low, high = ax.get_xlim()
     inside = [t for t in TICKS if low <= t <= high]
-    if len(inside) < 2:  # a narrow span: a few round places of its own
-        inside = [float(t) for t in np.geomspace(low, high, 5)[1:-1]]
+    if len(inside) < 3:  # a narrow span: 1, 2 and 5 of every decade
+        decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+        inside = [t for k in decades for t in (10.0**k, 2 * 10.0**k, 5 * 10.0**k) if low <= t <= high]
+    if len(inside) < 2:  # a very narrow one: a few places of its own
+        inside = [float(t) for t in np.linspace(low, high, 5)[1:-1]]
     ax.xaxis.set_major_locator(FixedLocator(inside))
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: TICKS.get(value) or duration(float(f"{value:.2g}"))))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: TICKS.get(value) or duration(float(f"{value:.3g}"))))
 
 
 # --- blocks ---------------------------------------------------------------------------------------

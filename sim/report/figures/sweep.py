@@ -293,7 +293,8 @@ class Front(NamedTuple):
 
 
 def compute_front(sweep: SweepPoints, share: float = 0.9) -> Front:
-    """`share` of the best hit rate marks the smallest budget that keeps it."""
+    """`share` of the best hit rate marks the smallest budget that keeps it; figures are means over seeds."""
+    sweep = sweep.means
     memory, metric = sweep.memory(), sweep.metrics.get("hit_rate")
     if metric is None or memory is None:
         raise NothingToShow("the points don't tell hit rate and size of the cache")
