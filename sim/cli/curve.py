@@ -258,7 +258,8 @@ def _as_json(curves: CurveSet, source: Path, block_bytes: int | None) -> dict[st
         place: dict[str, Any] = {"capacity_blocks": capacity, "capacity_tokens": capacity * curves.block_size}
         if block_bytes is not None:
             place["capacity_bytes"] = capacity * block_bytes
-        return place | rates._asdict()
+        place.update(rates._asdict())
+        return place
 
     return {
         "source": str(source),

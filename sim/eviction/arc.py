@@ -34,10 +34,10 @@ class Arc(EvictionPolicy):
         """Content that a ghost list remembers was evicted too early: its list gets more room."""
         key = self.view.key(block)
         once, again = len(self._once_ghosts), len(self._again_ghosts)
-        if key in self._once_ghosts:
+        if key is not None and key in self._once_ghosts:
             self.target = min(self.capacity, self.target + max(1.0, again / once))
             del self._once_ghosts[key]
-        elif key in self._again_ghosts:
+        elif key is not None and key in self._again_ghosts:
             self.target = max(0.0, self.target - max(1.0, once / again))
             del self._again_ghosts[key]
         else:

@@ -160,6 +160,7 @@ class EvictionPolicy(ABC):
         """All blocks lost their keys; every one of them is free."""
         blocks = self.order()
         for block in blocks:
+            self.on_evicted(block)
             self._keyed.discard(block.block_id)
             self.discard(block)
         self.prepend_n(blocks)

@@ -189,11 +189,11 @@ class BlockLedger(PoolObserver):
 
     def cleared(self) -> None:
         """All blocks lose their keys."""
+        if self.policy is not None:
+            self.policy.cleared()
         for facts in self.facts:
             facts.key = facts.parent_key = None
         self.children.clear()
-        if self.policy is not None:
-            self.policy.cleared()
 
 
 def _parent(hashes: Sequence[BlockHash], end: int, key: BlockKey) -> BlockKey | None:

@@ -28,6 +28,8 @@ class LeafLru(EvictionPolicy):
         self._inner = RankedBlocks()
         self._since: dict[int, int] = {}
         self._key: dict[int, BlockKey | None] = {}
+        self._parent: dict[int, BlockKey | None] = {}
+        self._children: dict[BlockKey | None, int] = {}
         self._free: dict[BlockKey | None, list[KVCacheBlock]] = {}
 
     def add(self, block: KVCacheBlock) -> None:
@@ -40,11 +42,14 @@ class LeafLru(EvictionPolicy):
 
     def cached(self, block: KVCacheBlock) -> None:
         """Its parent is no leaf any more."""
-        self._place_again(self.view.parent_key(block))
+        parent = self.view.parent_key(block)
+        self._parent[block.block_id] = parent
+        self._children[parent] = self._children.get(parent, 0) + 1
+        self._place_again(parent)
 
     def on_evicted(self, block: KVCacheBlock) -> None:
-        """Its parent may be a leaf now, as old as it is."""
-        self._place_again(self.view.parent_key(block))
+        """Its parent may be a leaf now, if the block was not among the victims, which are dealt with already."""
+        self._orphan(block)
 
     def discard(self, block: KVCacheBlock) -> None:
         """From wherever it is."""
@@ -59,6 +64,8 @@ class LeafLru(EvictionPolicy):
         else:
             block, _ = self._inner.pop()
         self._forget(block)
+        # several victims are asked for at once, before the pool tells of their eviction
+        self._orphan(block)
         return block
 
     def order(self) -> list[KVCacheBlock]:
@@ -66,7 +73,7 @@ class LeafLru(EvictionPolicy):
         return self._leaves.order() + self._inner.order()
 
     def _place(self, block: KVCacheBlock) -> None:
-        queue = self._inner if self.view.has_cached_children(block) else self._leaves
+        queue = self._inner if self._children.get(self._key[block.block_id]) else self._leaves
         queue.add(block, self._since[block.block_id])
 
     def _place_again(self, key: BlockKey | None) -> None:
@@ -76,6 +83,15 @@ class LeafLru(EvictionPolicy):
             if not self._leaves.discard(block):
                 self._inner.discard(block)
             self._place(block)
+
+    def _orphan(self, block: KVCacheBlock) -> None:
+        """A block goes; its parent, as old as it is, may be a leaf now."""
+        if block.block_id in self._parent:
+            parent = self._parent.pop(block.block_id)
+            self._children[parent] -= 1
+            if not self._children[parent]:
+                del self._children[parent]
+                self._place_again(parent)
 
     def _forget(self, block: KVCacheBlock) -> None:
         key = self._key.pop(block.block_id)

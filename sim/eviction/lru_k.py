@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Sequence
-from itertools import count
 
 from sim.core.block import BlockKey, KVCacheBlock
 from sim.eviction.base import PolicyContext, RankedPolicy
@@ -29,8 +28,12 @@ class LruK(RankedPolicy):
             raise ValueError(f"k is {k} and history {history}; both must be at least 1")
         self._k = k
         self._most = max(1, int(history * self.capacity))
-        self._clock = count(1)
+        self._time = 0
         self._uses: OrderedDict[BlockKey, deque[int]] = OrderedDict()
+
+    def serving(self, request_index: int) -> None:
+        """All blocks of a request are used at the same time."""
+        self._time += 1
 
     def cached(self, block: KVCacheBlock) -> None:
         """A first use, or one more of a key that is remembered."""
@@ -52,7 +55,7 @@ class LruK(RankedPolicy):
         key = self.view.key(block)
         if key is None:
             return
-        self._uses.setdefault(key, deque(maxlen=self._k)).append(next(self._clock))
+        self._uses.setdefault(key, deque(maxlen=self._k)).append(self._time)
         self._uses.move_to_end(key)
         if len(self._uses) > self._most:
             self._uses.popitem(last=False)

@@ -43,7 +43,7 @@ class S3Fifo(EvictionPolicy):
         self._place[block.block_id] = next(self._numbers)
         self._hits[block.block_id] = 0
         self._in_main.discard(block.block_id)
-        if key in self._ghost:
+        if key is not None and key in self._ghost:
             del self._ghost[key]
             self._in_main.add(block.block_id)
 

@@ -44,7 +44,7 @@ class TwoQ(EvictionPolicy):
     def cached(self, block: KVCacheBlock) -> None:
         """New content goes to A1in, remembered content to Am."""
         key = self.view.key(block)
-        if key in self._out:
+        if key is not None and key in self._out:
             del self._out[key]
             self._came_in.pop(block.block_id, None)
         else:
