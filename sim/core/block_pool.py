@@ -370,7 +370,7 @@ class BlockPool:
         """Raise `InvariantError` unless queue, references, keys and blocks agree (laws 1, 3, 4)."""
         self.free_block_queue.check()
         free = self.free_block_queue.get_all_free_blocks()
-        used = sum(1 for block in self.blocks if block.ref_cnt > 0)
+        used = sum(1 for block in self.blocks if block.ref_cnt > 0 and not block.is_null)
         if len({block.block_id for block in free}) + used != self.num_gpu_blocks - 1:
             raise InvariantError(f"law 1: {len(free)} free + {used} used != {self.num_gpu_blocks - 1} blocks")
         in_use = [block for block in free if block.ref_cnt or block.is_null]

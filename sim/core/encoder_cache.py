@@ -90,16 +90,16 @@ class EncoderCacheManager:
             self.free_encoder_input(request, index)
 
     def check(self) -> None:
-        """Raise `InvariantError` unless slots, entries and holders agree."""
+        """Raise `InvariantError` unless slots, entries and holders agree (law 12)."""
         used = sum(self._lengths.values())
         freeable = sum(self.freeable.values())
         if set(self._lengths) != set(self.holders):
-            raise InvariantError(f"encoder cache: lengths and entries differ: {set(self._lengths) ^ set(self.holders)}")
+            raise InvariantError(f"law 12: lengths and entries differ: {set(self._lengths) ^ set(self.holders)}")
         if {identifier for identifier, holders in self.holders.items() if not holders} != set(self.freeable):
-            raise InvariantError("encoder cache: what nobody holds and what may be dropped differ")
+            raise InvariantError("law 12: what nobody holds and what may be dropped differ")
         if self.num_free_slots != self.cache_size - used or self.num_free_slots < 0:
-            raise InvariantError(f"encoder cache: {self.num_free_slots} free + {used} used != {self.cache_size}")
+            raise InvariantError(f"law 12: {self.num_free_slots} free + {used} used != {self.cache_size}")
         if self.num_freeable_slots != self.num_free_slots + freeable:
             raise InvariantError(
-                f"encoder cache: freeable {self.num_freeable_slots} != free {self.num_free_slots} + released {freeable}"
+                f"law 12: freeable {self.num_freeable_slots} != free {self.num_free_slots} + released {freeable}"
             )

@@ -103,7 +103,7 @@ class FreeKVCacheBlockQueue:
             if block.prev_free_block is not before:
                 raise InvariantError(f"free queue: {block} does not point back to block {before.block_id}")
             if block.ref_cnt != 0 or block.is_null:
-                raise InvariantError(f"free queue: {block} is in use")
+                raise InvariantError(f"law 4: {block} is in the free queue and in use")
             before = block
             seen += 1
             if seen > self.num_free_blocks:

@@ -387,6 +387,10 @@ class Scheduler:
         for request in waiting:
             if request.status not in (RequestStatus.WAITING, RequestStatus.PREEMPTED) or request.num_computed_tokens:
                 raise InvariantError(f"{request} is among the waiting")
+        running = {request.request_id for request in self.running}
+        for identifier, holders in self.encoder_cache.holders.items():
+            if not holders <= running:
+                raise InvariantError(f"law 12: {sorted(holders - running)} hold item {identifier!r} and do not run")
         for blocks in (manager.req_to_blocks for manager in self.kv_cache_manager.coordinator.managers):
             idle = [request_id for request_id, table in blocks.items() if table and request_id not in self.requests]
             if idle:
