@@ -20,9 +20,9 @@ from sim.report import style
 STEP_S = 0.04
 
 
-def make_steps(rng: np.random.Generator, count: int = 4000) -> pd.DataFrame:
-    start = np.arange(count) * STEP_S + np.floor(np.arange(count) / 1500) * 20  # two idle gaps
-    load = 0.55 + 0.35 * np.sin(np.arange(count) / 500) + rng.normal(0, 0.04, count)
+def make_steps(rng: np.random.Generator, count: int = 1000) -> pd.DataFrame:
+    start = np.arange(count) * STEP_S * 4 + np.floor(np.arange(count) / 375) * 20  # two idle gaps
+    load = 0.55 + 0.35 * np.sin(np.arange(count) / 125) + rng.normal(0, 0.04, count)
     usage = np.clip(load, 0, 1)
     query = rng.poisson(300, count) * (rng.random(count) < 0.3)
     hits = (query * np.clip(0.2 + np.arange(count) / count * 0.4, 0, 1)).astype(int)
@@ -31,7 +31,7 @@ def make_steps(rng: np.random.Generator, count: int = 4000) -> pd.DataFrame:
         {
             "step": np.arange(count),
             "start_s": start,
-            "duration_s": np.full(count, STEP_S) + rng.gamma(2, 0.004, count) * 0.5,
+            "duration_s": np.full(count, 4 * STEP_S - 0.04) + rng.gamma(2, 0.004, count) * 0.5,
             "running_requests": (usage * 60).astype(int),
             "waiting_requests": np.maximum(0, (usage - 0.8) * 100).astype(int),
             "prefill_requests": (query > 0).astype(int),
@@ -52,7 +52,7 @@ def make_steps(rng: np.random.Generator, count: int = 4000) -> pd.DataFrame:
     )
 
 
-def make_evictions(rng: np.random.Generator, count: int = 9000, end_s: float = 180.0) -> pd.DataFrame:
+def make_evictions(rng: np.random.Generator, count: int = 2000, end_s: float = 180.0) -> pd.DataFrame:
     time = np.sort(20 + rng.random(count) * (end_s - 20))
     idle = np.minimum(time, rng.lognormal(2.5, 0.8, count))
     return pd.DataFrame(
@@ -66,13 +66,13 @@ def make_evictions(rng: np.random.Generator, count: int = 9000, end_s: float = 1
             "lifetime_s": idle + rng.exponential(8, count),
             "idle_s": idle,
             "hits": rng.poisson(0.6, count),
-            "evicted_for_request_index": rng.integers(0, 1200, count),
-            "owner_request_index": rng.integers(0, 1200, count),
+            "evicted_for_request_index": rng.integers(0, 300, count),
+            "owner_request_index": rng.integers(0, 300, count),
         }
     )
 
 
-def make_requests(rng: np.random.Generator, count: int = 1200, end_s: float = 180.0) -> pd.DataFrame:
+def make_requests(rng: np.random.Generator, count: int = 300, end_s: float = 180.0) -> pd.DataFrame:
     arrival = np.sort(rng.random(count) * end_s)
     queue = rng.exponential(0.2, count) * (rng.random(count) < 0.7)
     first = arrival + queue + rng.lognormal(-1, 0.7, count)

@@ -99,8 +99,9 @@ def test_inter_token_counts_every_token_once_and_replaces_the_late_ones():
     plain = distributions.compute_itl(steps)
     assert plain.total == 5
     assert plain.quantiles == [1.0, 1.0, 1.0]
-    stalls = pd.DataFrame({"step": [2, 2], "decode": [1, 0], "gap_s": [7.0, 9.0]})
-    exact = distributions.compute_itl(steps, stalls)
+    stalls = pd.DataFrame({"step": [2, 2], "gap_s": [7.0, 9.0]})
+    requests = pd.DataFrame({"output_tokens": [4, 4, 1]})  # six tokens after the first ones
+    exact = distributions.compute_itl(steps, stalls, requests)
     assert exact.total == 6
     assert exact.quantiles[2] == 9.0
 

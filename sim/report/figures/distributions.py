@@ -65,8 +65,9 @@ def draw_spread(data: Spread, ax: Axes, places: list[int]) -> None:
     duration_axis(ax)
     ax.set_ylim(0, max(1e-9, 100 * float(base.max())))
     headroom(ax, 0.4 if len(data.parts) > 1 else 0.22)
+    ax.set_yticks([tick for tick in ax.get_yticks() if tick <= min(100, ax.get_ylim()[1])])
     mark_quantiles(ax, data)
-    if data.zeros:
+    if data.zeros >= 0.0005:
         ax.text(
             0.01, 0.8, f"{percent(data.zeros)} at 0", transform=ax.transAxes, color=muted(), fontsize=8.5
         )  # fmt: skip
@@ -227,20 +228,29 @@ def compute_tpot(requests: pd.DataFrame) -> Spread:
     return spread(per_token[~np.isnan(per_token)])
 
 
-def compute_itl(steps: pd.DataFrame, stalls: pd.DataFrame | None = None) -> Spread:
-    """Time from one token of a request to its next, over all requests.
+def compute_itl(
+    steps: pd.DataFrame, stalls: pd.DataFrame | None = None, requests: pd.DataFrame | None = None
+) -> Spread:
+    """Time from one token of a request to its next, over all requests, as the summary has it.
 
     A request that decodes gets a token at the end of each step; `stalls` holds the tokens that came
-    later than that.  Without this table every token counts as one step after the one before.
+    later than that.  Some of these were decode requests of their step (passed over before), others
+    ended a chunk (after a preemption); how many were which follows from the number of all tokens in
+    `requests`, and the shorter gaps are taken for those that were passed over.  Without these tables
+    every token counts as one step after the one before.
     """
     counts = steps["decode_requests"].to_numpy(dtype=np.float64).copy()
     ends = (steps["start_s"] + steps["duration_s"]).to_numpy(dtype=np.float64)
     gaps = np.diff(ends, prepend=steps["start_s"].iloc[:1])
     if stalls is not None:
-        place = np.searchsorted(steps["step"].to_numpy(), stalls["step"].to_numpy())
-        np.subtract.at(counts, place[stalls["decode"].to_numpy() > 0], 1)
-        gaps = np.concatenate([gaps, stalls["gap_s"].to_numpy(dtype=np.float64)])
-        counts = np.concatenate([counts, np.ones(len(stalls))])
+        late = stalls["gap_s"].to_numpy(dtype=np.float64)
+        if requests is not None:
+            tokens = int(np.maximum(requests["output_tokens"].to_numpy() - 1, 0).sum())
+            passed_over = min(max(int(counts.sum()) + late.size - tokens, 0), late.size)
+            place = np.searchsorted(steps["step"].to_numpy(), stalls["step"].to_numpy())
+            np.subtract.at(counts, place[np.argsort(late, kind="stable")[:passed_over]], 1)
+        gaps = np.concatenate([gaps, late])
+        counts = np.concatenate([counts, np.ones(late.size)])
     gaps, counts = gaps[counts > 0], counts[counts > 0]
     if not gaps.size:
         raise NothingToShow("no request decoded")
@@ -295,7 +305,7 @@ ITL = replace(
         "Time between two tokens [% of decode tokens]", "one token to the next", "The time between two tokens",
     ),
     needs={"steps": ("step", "start_s", "duration_s", "decode_requests")},
-    welcome={"stalls": ("step", "decode", "gap_s")},
+    welcome={"stalls": ("step", "gap_s"), "requests": ("output_tokens",)},
 )  # fmt: skip
 
 
@@ -319,6 +329,11 @@ def queue_time(requests: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return QUEUE.plot(requests, ax=ax)
 
 
-def inter_token(steps: pd.DataFrame, stalls: pd.DataFrame | None = None, ax: Axes | None = None) -> Axes:
-    """Distribution of the time between two tokens of a request; `stalls` makes it exact."""
-    return ITL.plot(steps, stalls, ax=ax)
+def inter_token(
+    steps: pd.DataFrame,
+    stalls: pd.DataFrame | None = None,
+    requests: pd.DataFrame | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Distribution of the time between two tokens of a request; `stalls` and `requests` make it exact."""
+    return ITL.plot(steps, stalls, requests, ax=ax)

@@ -58,7 +58,7 @@ def draw_hit_rate(data: HitRate, ax: Axes) -> None:
     ax.fill_between(x[known], 0, 100 * data.rate[known], color=color(GREEN), alpha=0.16, linewidth=0)
     ax.plot(x[known], 100 * data.rate[known], color=color(GREEN), label="in this interval")
     ax.plot(x, 100 * data.so_far, color=ink(), linewidth=1.2, linestyle=(0, (4, 2)), label="since the start")
-    percent_axis(ax)
+    percent_axis(ax, float(np.nanmax(data.rate)))
     mark_preemptions(ax, data.time, data.preemptions)
     ax.set_title("Prefix-cache hit rate over time [% of prompt tokens]")
     frame(ax, data.time)
@@ -128,7 +128,7 @@ def draw_kv_usage(data: Usage, ax: Axes) -> None:
         x, 100 * data.low, 100 * data.high, color=color(BLUE), alpha=0.2, linewidth=0, label="lowest to highest"
     )
     ax.plot(x, 100 * data.mean, color=color(BLUE), label="mean")
-    percent_axis(ax)
+    percent_axis(ax, 1.0)
     mark_preemptions(ax, data.time, data.preemptions)
     ax.set_title("KV blocks held by requests over time [% of all blocks]")
     frame(ax, data.time)
@@ -349,11 +349,12 @@ def frame(ax: Axes, time: TimeAxis) -> None:
     ax.set_xlabel(time.label)
 
 
-def percent_axis(ax: Axes) -> None:
-    """0 to 100 %, with room above for the legend and for marks."""
-    ax.set_ylim(0, 122)
-    ax.set_yticks([0, 25, 50, 75, 100])
-    ax.yaxis.set_major_formatter(PercentFormatter(decimals=0))
+def percent_axis(ax: Axes, highest: float) -> None:
+    """From 0 to 100 %, or less where `highest` (a share of 1) stays low; room above for the legend and marks."""
+    step = next((s for s in (0.5, 1, 2, 5, 10) if 4 * s >= 100 * highest), 25)
+    ax.set_ylim(0, 4 * step * 1.22)
+    ax.set_yticks([step * k for k in range(5)])
+    ax.yaxis.set_major_formatter(PercentFormatter(decimals=1 if step == 0.5 else 0))
 
 
 def mark_preemptions(ax: Axes, time: TimeAxis, preemptions: Floats) -> None:
@@ -362,7 +363,8 @@ def mark_preemptions(ax: Axes, time: TimeAxis, preemptions: Floats) -> None:
     if hit.size:
         ax.plot(
             time.centers[hit],
-            np.full(hit.size, 106.0),
+            np.full(hit.size, 0.87),
+            transform=ax.get_xaxis_transform(),
             linestyle="none",
             marker="v",
             markersize=4,
