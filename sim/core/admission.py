@@ -6,6 +6,8 @@ must end it instead, as *rejected*, with the reason and the numbers.
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 from sim.core.request import Request
 from sim.core.scheduler import Scheduler
 from sim.core.scheduler_config import SchedulerConfig
@@ -22,6 +24,8 @@ class Admission:
     def __init__(self, config: SchedulerConfig) -> None:
         self.config = config
         self._item_lengths: dict[str, int] = {}
+        self._all_full = all(group.window is None for group in config.groups)
+        self._beginnings: WeakKeyDictionary[Request, set[tuple[int, int]]] = WeakKeyDictionary()
 
     def why_never(self, request: Request) -> str | None:
         """Why the request can never end, or None; remembers the lengths of its multimodal items."""
@@ -82,19 +86,23 @@ class Admission:
         self._item_lengths.update(own)
         return None
 
-    def stuck(self, scheduler: Scheduler, output: SchedulerOutput) -> list[tuple[Request, str]]:
+    def stuck(
+        self, scheduler: Scheduler, output: SchedulerOutput, *, others_in_flight: bool = False
+    ) -> list[tuple[Request, str]]:
         """Requests of which this step makes certain that they never end, with the reasons.
 
-        Called after `schedule`; with asynchronous scheduling only when no other batch is in flight.
+        Called after every `schedule`, before anything is applied.  `others_in_flight` says that results
+        of earlier batches are still to come, which may change what can be scheduled.
         """
         found: list[tuple[Request, str]] = []
         if output.preempted and not scheduler.running:
             # the last to be preempted had the whole pool to itself by then
             request = output.preempted[-1]
-            found.append(
-                (request, f"alone in the engine it still lacks blocks at {request.num_tokens} tokens ({self._pool()})")
-            )
-        elif not output.scheduled and not output.preempted:
+            if self._no_further_than_before(scheduler, request):
+                found.append(
+                    (request, f"alone in the engine it lacks blocks at {request.num_tokens} tokens ({self._pool()})")
+                )
+        elif not output.scheduled and not output.preempted and not others_in_flight:
             if scheduler.running:
                 request = scheduler.running[0]
                 found.append((request, f"no token of it can be scheduled after {request.num_computed_tokens}"))
@@ -110,6 +118,19 @@ class Admission:
                     (request, f"a prompt of max_model_len ({limit}) tokens does not end once it is computed in chunks")
                 )
         return found
+
+    def _no_further_than_before(self, scheduler: Scheduler, request: Request) -> bool:
+        """Whether a request that gave way to itself would begin its next life just as an earlier one.
+
+        Its next life begins with the tokens that it knows and the prefix that it left in the cache; from
+        the same beginning the same steps follow.
+        """
+        beginning = (request.num_tokens, scheduler.kv_cache_manager.get_computed_blocks(request)[1])
+        earlier = self._beginnings.setdefault(request, set())
+        if beginning in earlier:
+            return True
+        earlier.add(beginning)
+        return False
 
     def _pool(self) -> str:
         return f"{self.config.num_gpu_blocks - 1} usable blocks"

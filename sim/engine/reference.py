@@ -125,7 +125,7 @@ class ReferenceEngine:
         in_flight = self._in_flight
         while True:
             batch = self._schedule(now_s)
-            rejected = [] if in_flight else self._admission.stuck(self.scheduler, batch.output)
+            rejected = self._admission.stuck(self.scheduler, batch.output, others_in_flight=bool(in_flight))
             for request, reason in rejected:
                 self._reject(request, reason, now_s)
             if self._check:
