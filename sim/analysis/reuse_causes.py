@@ -19,6 +19,7 @@ from workloads.spec import Piece, RequestSpec, TokenIds
 
 MAX_REQUESTS = 500_000
 WINDOW = 16  # tokens that must be equal in a row for literal ids to count as the same content
+KEY_CAUSES = ("cache_salts", "lora_adapters", "images", "salts_lora_and_images")
 SAMPLE = 8  # of all windows, one in so many is looked at, chosen by its content
 _BASE = np.uint64(0x9E3779B97F4A7C15)
 
@@ -171,7 +172,8 @@ def causes(
     )
     add("never_seen", never, total, f"{never:,} prompt tokens are new: no earlier prompt has them at all")
     if seen_anywhere is not None:
-        elsewhere = max(seen_anywhere - base, 0)
+        in_front = max(base, (effects or {}).get("keys", 0))
+        elsewhere = max(seen_anywhere - in_front, 0)
         add(
             "behind_another_beginning",
             elsewhere,
@@ -239,9 +241,8 @@ def headline(tokens: npt.NDArray[np.int64], hit: npt.NDArray[np.int64], block_si
     if part is None:
         return "There is no prompt token, so there is nothing to hit."
     if usable == 0:
-        reasons = [cause.text for cause in found if cause.name not in ("never_seen",)][:2] or [
-            cause.text for cause in found[:1]
-        ]
+        ordered = sorted(found, key=lambda cause: (cause.name not in KEY_CAUSES, -cause.share))
+        reasons = [cause.text for cause in ordered if cause.name != "never_seen"][:2]
         if len(tokens) == 1:
             reasons = ["there is only one request"]
         return f"0 % of the prompt tokens can hit, even with an infinite cache: {'; '.join(reasons)}."

@@ -85,6 +85,8 @@ def inspect(block_size: int | None, as_json: bool, figures: Path | None, **given
     source = open_source(**given)
     size = block_size or source.block_size
     found = inspect_workload(source.specs, size, lambda stream: _progress(stream, quiet))
+    if not found.result["requests"]:
+        raise WorkloadError("\n".join([f"{given['source']}: no request in this workload", *source.log.summary()]))
     result = {"source": str(given["source"]), "workload": source.name, **found.result, "log": log_as_json(source.log)}
     if as_json:
         print(json.dumps(result, indent=2, allow_nan=False))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import tarfile
 import zlib
 from collections.abc import Iterator
@@ -52,33 +51,29 @@ def text_lines(path: str | Path, log: ReadLog) -> Iterator[tuple[int, str]]:
 def decoded_lines(stream: IO[bytes], name: str, log: ReadLog) -> Iterator[tuple[int, str]]:
     """As `text_lines`, of an open binary stream; `name` is for messages."""
     number = 0
-    buffered = io.BufferedReader(cast(io.RawIOBase, stream), 1 << 18)
-    try:
-        while True:
-            try:
-                line = buffered.readline()
-            except EOFError:
-                what = "the gzip data ends early, in or after this line (an incomplete download?); fetch the file again"
-                log.bad_line(what, f"{name}:{number + 1}", "gzip data cut short: all behind it")
-                number += 1
-                break
-            except (gzip.BadGzipFile, zlib.error) as error:
-                what = f"damaged gzip data ({error}); fetch the file again"
-                log.bad_line(what, f"{name}:{number + 1}", "gzip data damaged: all behind it")
-                number += 1
-                break
-            if not line:
-                break
+    while True:
+        try:
+            line = stream.readline()
+        except EOFError:
+            what = "the gzip data ends early, in or after this line (an incomplete download?); fetch the file again"
+            log.bad_line(what, f"{name}:{number + 1}", "gzip data cut short: all behind it")
             number += 1
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                what = f"not text (byte {line[error.start]:#04x} is no UTF-8); a trace is plain or gzip text in UTF-8"
-                log.bad_line(what, f"{name}:{number}", "not UTF-8 text")
-                continue
-            yield number, text.rstrip("\r\n")
-    finally:
-        buffered.detach()
+            break
+        except (gzip.BadGzipFile, zlib.error) as error:
+            what = f"damaged gzip data ({error}); fetch the file again"
+            log.bad_line(what, f"{name}:{number + 1}", "gzip data damaged: all behind it")
+            number += 1
+            break
+        if not line:
+            break
+        number += 1
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            what = f"not text (byte {line[error.start]:#04x} is no UTF-8); a trace is plain or gzip text in UTF-8"
+            log.bad_line(what, f"{name}:{number}", "not UTF-8 text")
+            continue
+        yield number, text.rstrip("\r\n")
     if number == 0:
         raise WorkloadError(f"{name}: the file is empty; a trace has at least one request")
 
@@ -137,15 +132,19 @@ def read_head(path: str | Path) -> str:
     """
     if is_archive(path):
         return "\n".join(archive_members(path))
+    data = b""
     with open_bytes(path) as stream:
         try:
-            data = stream.read(HEAD_BYTES)
-        except EOFError:
-            raise WorkloadError(
-                f"{path}:1: the gzip data ends early (an incomplete download?); fetch the file again"
-            ) from None
-        except (gzip.BadGzipFile, zlib.error) as error:
-            raise WorkloadError(f"{path}:1: damaged gzip data ({error}); fetch the file again") from None
+            while len(data) < HEAD_BYTES:
+                line = stream.readline(HEAD_BYTES)
+                if not line:
+                    break
+                data += line
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            if not data:
+                raise WorkloadError(
+                    f"{path}:1: the gzip data is cut short or damaged ({error}); fetch it again"
+                ) from None
     if data and b"\0" in data:
         raise WorkloadError(f"{path}:1: not text; a trace is plain or gzip text in UTF-8")
     text = data.decode("utf-8-sig", errors="replace").lstrip("\r\n \t")

@@ -140,8 +140,8 @@ def fitting(length: int, given: int, partial: bool) -> tuple[int, int]:
     """Smallest and largest block size at which `length` tokens have `given` ids; (1, 0) if none."""
     top = 1 << 40
     if partial:
-        if given == 0:
-            return (1, top) if length == 0 else (1, 0)
+        if given == 0 or length == 0:
+            return (1, top) if length == given else (1, 0)
         low = -(-length // given)
         high = top if given == 1 else -(-length // (given - 1)) - 1
     else:

@@ -36,7 +36,7 @@ from workloads.readers.rows import (
 from workloads.spec import RequestSpec, stream_id
 
 NAME = "mooncake"
-SUMMARY = "Mooncake FAST'25 and its variants: chained hash ids, any hash block size"
+SUMMARY = "Mooncake FAST'25 and variants: chained hash ids (JSONL)"
 INPUT_NAMES = ("input_length", "input_tokens")
 OUTPUT_NAMES = ("output_length", "output_tokens")
 TIME_NAMES = ("timestamp", "created_time")
