@@ -157,6 +157,7 @@ def table(title: str, compared: list[Compared], key: Callable[[Compared], tuple[
 def figure(groups: dict[str, list[Compared]], path: Path) -> None:
     """Predicted against measured, both logarithmic, one panel per kind."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     drawn = {name: items for name, items in groups.items() if items}
     canvas = Figure(figsize=(4.6 * len(drawn), 4.8), layout="constrained")
@@ -173,6 +174,10 @@ def figure(groups: dict[str, list[Compared]], path: Path) -> None:
         axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), xlabel="measured, ms")
         axes.set(ylabel="predicted, ms", title=f"{name} ({len(items)} rows, median {median_error(items):.0%} off)")
         axes.set_aspect("equal")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axis.set_minor_formatter(NullFormatter())
         axes.legend(fontsize=7, loc="upper left")
     canvas.savefig(path, dpi=130, metadata={"Software": None})
 
@@ -188,6 +193,12 @@ def main() -> int:
         parser.error("name the file of measurements, or set KVSIM_MEASUREMENTS")
     rows, left_out = read_measurements(Path(options.measurements))
     closed = [r for r in rows if re.search(r"closed[- ]loop", r.conditions) and r.kind == "tpot" and r.batch]
+    # a wait longer than the whole answer: the engine ran fewer requests at once than there were clients
+    queued = [r for r in closed if r.ttft_s and r.output and r.ttft_s > r.output * r.seconds]
+    closed = [r for r in closed if r not in queued]
+    left_out[
+        "closed loop of an engine whose limit on running requests is not stated (TTFT above the answer's time)"
+    ] = len(queued)
     open_steps = [r for r in rows if r.kind in ("decode_step", "itl") and "closed loop" not in r.conditions]
     decode = [decode_step(row) for row in open_steps]
     kernels = [kernel_sum(row) for row in rows if row.kind == "kernel"]
