@@ -59,16 +59,19 @@ def command(
         click.echo("note: the sweep in this configuration is left out; kvsim sweep runs it", err=True)
     from sim.experiment import run
 
-    signal.signal(signal.SIGTERM, _stop)
-    result = run(
-        settings,
-        progress=not quiet,
-        out=out,
-        run_name=_folder_name(run_name),
-        overwrite=overwrite,
-        check_invariants=check_invariants,
-        command=shlex.join(["kvsim", *sys.argv[1:]]),
-    )
+    before = signal.signal(signal.SIGTERM, _stop)
+    try:
+        result = run(
+            settings,
+            progress=not quiet,
+            out=out,
+            run_name=_folder_name(run_name),
+            overwrite=overwrite,
+            check_invariants=check_invariants,
+            command=shlex.join(["kvsim", *sys.argv[1:]]),
+        )
+    finally:
+        signal.signal(signal.SIGTERM, before)
     if not quiet:
         click.echo(human_summary(result), err=True)
     if report:
