@@ -210,9 +210,11 @@ def _curve(
 ) -> Curve:
     run = policy.prepare(accesses, runs, seed)
     points = []
-    for capacity in capacities:
+    together = run.hits_many(capacities) if run.hits_many is not None else None
+    for index, capacity in enumerate(capacities):
         progress(f"{policy.name} {capacity:,}")
-        points.append(Point(capacity, meter.rates(run.hits(capacity))))
+        hit = run.hits(capacity) if together is None else together[index]
+        points.append(Point(capacity, meter.rates(hit)))
     if run.depths is not None:
         counted = run.depths[meter.first :]
         depths = np.sort(counted[counted > 0])

@@ -13,9 +13,8 @@ at once, with the same outcome as block by block.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from heapq import heappop, heappush
-from itertools import count
+from typing import NamedTuple
 
 import numpy as np
 
@@ -57,26 +56,63 @@ class Optimum:
         runs = runs or reuse_runs(accesses)
         self._accesses = accesses
         self._may_bypass = may_bypass
-        self._offsets = accesses.starts[:-1].tolist()
         self.peak = peak_live_blocks(accesses, may_bypass=may_bypass)
         # per request, in order of position: (end, request that wants it next, or 0 for none)
-        self._futures: list[list[tuple[int, int]]] = [[] for _ in range(accesses.num_requests)]
-        for index in np.lexsort((runs.low, runs.source)).tolist():
-            self._futures[int(runs.source[index])].append((int(runs.high[index]), int(runs.request[index])))
-        for futures, size in zip(self._futures, np.diff(accesses.starts).tolist(), strict=True):
-            if size and (not futures or futures[-1][0] < size):
-                futures.append((size, 0))
+        futures: list[list[tuple[int, int]]] = [[] for _ in range(accesses.num_requests)]
+        order = np.lexsort((runs.low, runs.source))
+        columns = (runs.source[order].tolist(), runs.high[order].tolist(), runs.request[order].tolist())
+        for source, high, request in zip(*columns, strict=True):
+            futures[source].append((high, request))
+        for row, size in zip(futures, np.diff(accesses.starts).tolist(), strict=True):
+            if size and (not row or row[-1][0] < size):
+                row.append((size, 0))
+        self._futures = futures
+        self._found_before = np.zeros(accesses.num_requests, dtype=np.int64)
+        np.maximum.at(self._found_before, runs.request, runs.high)
+        self._head = common_head(accesses, runs)
+        self._plain = self._visits(0)
+        self._short = self._visits(self._head) if self._head else self._plain
 
     def hits(self, capacity: int) -> BoolArray:
         """Whether each access hits in a cache of `capacity` blocks (≥ 1).  O(runs · log runs)."""
         if capacity >= self.peak:
             return self._accesses.previous >= 0
+        if capacity > self._head > 0:
+            found = self._solve(self._short, capacity - self._head, exact=False)
+            if found is not None:
+                found |= (self._accesses.position < self._head) & (self._accesses.request > 0)
+                return found
+        found = self._solve(self._plain, capacity, exact=True)
+        assert found is not None
+        return found
+
+    def _visits(self, head: int) -> list[_Visit]:
+        """What the requests do to a cache behind their first `head` blocks, requests that only push counted once."""
+        visits: list[_Visit] = []
+        continues = (self._found_before > head).tolist()
+        for request, (start, futures) in enumerate(zip(self._accesses.starts.tolist(), self._futures, strict=False)):
+            rest = [(end - head, wanted_by) for end, wanted_by in futures if end > head]
+            if head and not continues[request] and len(rest) <= 1 and not (rest and rest[0][1]):
+                if rest and not self._may_bypass and not (visits and visits[-1].futures is None):
+                    visits.append(_Visit(request, 0, None))
+            elif rest:
+                visits.append(_Visit(request, start + head, rest))
+        return visits
+
+    def _solve(self, visits: list[_Visit], capacity: int, *, exact: bool) -> BoolArray | None:
+        """The hits; None if not `exact` and a block that the current request itself still wants had to go."""
         begins: list[int] = []
         ends: list[int] = []
         kept = _Kept(capacity)
         lows, highs, keep = kept.low, kept.high, kept.keep
         forced = not self._may_bypass
-        for futures, offset, mine in zip(self._futures, self._offsets, kept, strict=False):
+        for request, offset, futures in visits:
+            if futures is None:
+                if kept.free == 0:
+                    kept.drop(1)
+                continue
+            kept.request = request
+            mine = kept.take(request)
             at = 0
             for end, wanted_by in futures:
                 while at < end:
@@ -102,30 +138,55 @@ class Optimum:
                         kept.free -= at - begin
                     else:
                         kept.enter(wanted_by, begin, at, forced)
+            if kept.dropped_own and not exact:
+                return None
         return mark(len(self._accesses), begins, ends)
+
+
+class _Visit(NamedTuple):
+    """One request: where its first block stands, and who wants its blocks next; None if it only pushes."""
+
+    request: int
+    offset: int
+    futures: list[tuple[int, int]] | None
+
+
+def common_head(accesses: Accesses, runs: ReuseRuns) -> int:
+    """How many blocks all requests begin with alike.
+
+    The optimum keeps these for ever, and what else it keeps is as if they were not there and the cache smaller by as
+    much; with one exception: when all that is left to evict is wanted by the current request itself, they would go.
+    """
+    if accesses.num_requests < 2:
+        return 0
+    head = np.zeros(accesses.num_requests, dtype=np.int64)
+    first = (runs.low == 0) & (runs.source == runs.request - 1)
+    head[runs.request[first]] = runs.high[first]
+    return int(head[1:].min())
 
 
 class _Kept:
     """Slices ``[low, high)`` of requests' blocks that are kept for the request that wants them.
 
     A slice's `low` rises as it is used, its `high` falls as its tail is evicted.  Slices for one request never
-    overlap, so the order of their first `high` in the heap stays right.  Iterating gives for request 0, 1, … the
-    slices that are kept for it when its turn comes, the first block's last.
+    overlap, so the order of their first `high` in the heap stays right.
     """
 
     def __init__(self, capacity: int) -> None:
         self.free = capacity
+        self.request = 0
+        self.dropped_own = False
         self.low: list[int] = []
         self.high: list[int] = []
         self._for: dict[int, list[int]] = {}
         self._heap: list[tuple[int, int, int]] = []
 
-    def __iter__(self) -> Iterator[list[int]]:
-        for request in count():
-            mine = self._for.pop(request, [])
-            if len(mine) > 1:
-                mine.sort(key=self.low.__getitem__, reverse=True)
-            yield mine
+    def take(self, request: int) -> list[int]:
+        """The slices that are kept for this request, whose turn it is, the first block's last."""
+        mine = self._for.pop(request, [])
+        if len(mine) > 1:
+            mine.sort(key=self.low.__getitem__, reverse=True)
+        return mine
 
     def keep(self, wanted_by: int, low: int, high: int) -> None:
         """Keep blocks ``[low, high)``, not none; `free` is the caller's to mind."""
@@ -140,7 +201,9 @@ class _Kept:
 
     def drop(self, most: int) -> int:
         """Evict up to `most` blocks from the tail of the farthest slice; returns how many."""
-        self._farthest()
+        farthest, _ = self._farthest()
+        if farthest == self.request:
+            self.dropped_own = True
         index = self._heap[0][2]
         size = min(most, self.high[index] - self.low[index])
         self.high[index] -= size

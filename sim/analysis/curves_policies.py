@@ -7,7 +7,7 @@ the free queue where a textbook policy has the name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from sim.analysis.accesses import Accesses, BoolArray, IntArray
@@ -19,7 +19,8 @@ from sim.analysis.stack_distance import ReuseRuns, lru_depths, lru_tail_first_de
 class PolicyRun(NamedTuple):
     """A policy on one workload.
 
-    `hits(capacity)` is the mask of accesses that hit.  `depths` is set for stack policies: the smallest capacity at
+    `hits(capacity)` is the mask of accesses that hit; `hits_many`, where there is one, gives the masks of several
+    capacities sooner than one by one.  `depths` is set for stack policies: the smallest capacity at
     which each access hits (0 = none).  `saturated_at` is set where hits grow with capacity and are known to be all
     that is possible from there on.
     """
@@ -27,6 +28,7 @@ class PolicyRun(NamedTuple):
     hits: Callable[[int], BoolArray]
     depths: IntArray | None = None
     saturated_at: int | None = None
+    hits_many: Callable[[Sequence[int]], list[BoolArray]] | None = None
 
 
 class CurvePolicy(NamedTuple):
@@ -50,7 +52,8 @@ def _tail_first(accesses: Accesses, runs: ReuseRuns, seed: int) -> PolicyRun:
 
 
 def _fifo(accesses: Accesses, runs: ReuseRuns, seed: int) -> PolicyRun:
-    return PolicyRun(Fifo(accesses, runs).hits)
+    fifo = Fifo(accesses, runs)
+    return PolicyRun(lambda capacity: fifo.hits_many([capacity])[0], hits_many=fifo.hits_many)
 
 
 def _lfu(accesses: Accesses, runs: ReuseRuns, seed: int) -> PolicyRun:

@@ -6,10 +6,11 @@ Each access looks for its block; one that is missing comes in at once and the po
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import numpy as np
 
-from sim.analysis.accesses import Accesses, BoolArray
+from sim.analysis.accesses import Accesses, BoolArray, IntArray
 from sim.analysis.stack_distance import ReuseRuns, mark
 
 
@@ -31,15 +32,17 @@ class Fifo:
         ):
             self._runs[request].append((low, high, source))
 
-    def hits(self, capacity: int) -> BoolArray:
-        """Whether each access hits in a cache of `capacity` blocks (≥ 1).  O(stretches)."""
+    def hits_many(self, capacities: Sequence[int]) -> list[BoolArray]:
+        """Whether each access hits, for each capacity (≥ 1): one pass, all capacities side by side.  O(stretches)."""
+        room = np.asarray(capacities, dtype=np.int64)
+        came_in = np.zeros(len(room), dtype=np.int64)
         begins: list[int] = []
         ends: list[int] = []
-        tables: list[list[tuple[int, int]]] = []
-        came_in = 0
+        found: list[BoolArray] = []
+        tables: list[list[tuple[int, IntArray]]] = []
         offset = 0
         for size, runs in zip(self._sizes, self._runs, strict=True):
-            table: list[tuple[int, int]] = []
+            table: list[tuple[int, IntArray]] = []
             at = 0
             for low, high, source in runs:
                 at = low
@@ -47,22 +50,26 @@ class Fifo:
                     if end <= at:
                         continue
                     stop = end if end < high else high
-                    if came_in - at - base <= capacity:
-                        begins.append(offset + at)
-                        ends.append(offset + stop)
-                        table.append((stop, base))
-                    else:
-                        table.append((stop, came_in - at))
-                        came_in += stop - at
+                    fresh = came_in - at
+                    missed = fresh - base > room
+                    begins.append(offset + at)
+                    ends.append(offset + stop)
+                    found.append(missed)
+                    table.append((stop, np.where(missed, fresh, base)))
+                    came_in = came_in + (stop - at) * missed
                     at = stop
                     if at == high:
                         break
             if at < size:
                 table.append((size, came_in - at))
-                came_in += size - at
+                came_in = came_in + (size - at)
             tables.append(table)
             offset += size
-        return mark(len(self._accesses), begins, ends)
+        if not found:
+            return [np.zeros(len(self._accesses), dtype=np.bool_) for _ in capacities]
+        hit = ~np.array(found)
+        where = np.array([begins, ends])
+        return [mark(len(self._accesses), *where[:, column]) for column in hit.T]
 
 
 def lfu_hits(accesses: Accesses, capacity: int) -> BoolArray:

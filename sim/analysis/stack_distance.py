@@ -45,7 +45,7 @@ def reuse_runs(accesses: Accesses) -> ReuseRuns:
     return ReuseRuns(request[first], low, low + length, source[first])
 
 
-def mark(size: int, begins: Sequence[int], ends: Sequence[int]) -> BoolArray:
+def mark(size: int, begins: Sequence[int] | IntArray, ends: Sequence[int] | IntArray) -> BoolArray:
     """A mask of `size` that is true in every ``[begin, end)``; the ranges don't overlap."""
     edges = np.zeros(size + 1, dtype=np.int8)
     np.add.at(edges, begins, 1)
