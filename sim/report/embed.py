@@ -51,10 +51,10 @@ def render_picture(picture: Picture, folder: ResultsFolder, png_folder: Path | N
         present = folder.columns(table)
         if not present:
             return Missing(picture.name, f"the table “{table}” was not recorded (recording.{table}: true records it)")
-        lacking = [c for c in columns if c not in present]
+        lacking = [c for c in columns if c not in present and not c.endswith("?")]
         if lacking:
             return Missing(picture.name, f"the table “{table}” has no column {', '.join(lacking)}")
-        tables.append(folder.table(table, columns))
+        tables.append(folder.table(table, [c.rstrip("?") for c in columns if c.rstrip("?") in present]))
     for table, columns in picture.welcome.items():
         there = set(columns) <= set(folder.columns(table))
         tables.append(folder.table(table, columns) if there else None)

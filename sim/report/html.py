@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sim.report.blocks import Page
 
 if TYPE_CHECKING:
     import jinja2
+
+
+NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:%|µs|ms|s|min|h|days|[KMGT]?i?B|/s|×)(?![\w]))")
+
+
+def _keep_units_with_numbers(value: Any) -> Any:
+    """No line break between a number and its unit, in any text of a page."""
+    if type(value) is not str or value.startswith("data:"):
+        return value
+    return NUMBER_AND_UNIT.sub("\u00a0", value)
 
 
 @cache
@@ -21,6 +32,7 @@ def _environment() -> jinja2.Environment:
     return jinja2.Environment(
         loader=jinja2.PackageLoader("sim.report", "templates"),
         autoescape=True,
+        finalize=_keep_units_with_numbers,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -132,6 +132,7 @@ def test_causes_over_time_and_by_category():
     over_time = misses.compute_over_time(found, steps)
     assert over_time.totals == {"never_seen": 10, "evicted": 4, "something_new": 6}
     assert "50.0 % never seen" in misses.read_over_time(over_time)
+    assert misses.compute_over_time(found.drop(columns="blocks"), steps).totals["evicted"] == 2
     by_category = misses.compute_by_category(found, requests)
     assert by_category.categories == ["agent", "chat"]
     assert by_category.blocks["evicted"].tolist() == [4, 0]

@@ -42,7 +42,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag, "tags are nested"
 
     def handle_data(self, data: str) -> None:
-        self.words += data
+        self.words += data.replace("\u00a0", " ")
 
     def of(self, tag: str) -> list[dict[str, str | None]]:
         return [attrs for name, attrs in self.tags if name == tag]

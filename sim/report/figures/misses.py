@@ -47,6 +47,13 @@ def causes_in_order(causes: pd.Series[str]) -> list[str]:
     return [c for c in CAUSES if c in found] + sorted(c for c in found if c not in CAUSES)
 
 
+def blocks_of(misses: pd.DataFrame) -> Floats:
+    """Blocks that each row stands for; one where the table doesn't say."""
+    if "blocks" not in misses.columns:
+        return np.ones(len(misses))
+    return misses["blocks"].to_numpy(dtype=np.float64)
+
+
 # --- over time ------------------------------------------------------------------------------------
 
 
@@ -64,7 +71,7 @@ def compute_over_time(misses: pd.DataFrame, steps: pd.DataFrame) -> CausesOverTi
         raise NothingToShow("no full block missed")
     time = axis_of(steps)
     causes, when = misses["cause"], misses["time_s"].to_numpy()
-    blocks = misses["blocks"].to_numpy(dtype=np.float64)
+    blocks = blocks_of(misses)
     rates, totals = {}, {}
     for cause in causes_in_order(causes):
         mask = (causes == cause).to_numpy(dtype=bool)
@@ -101,7 +108,7 @@ def read_over_time(data: CausesOverTime) -> str:
 
 OVER_TIME = Picture(
     "miss_causes_over_time",
-    {"misses": ("time_s", "cause", "blocks"), "steps": CLOCK},
+    {"misses": ("time_s", "cause", "blocks?"), "steps": CLOCK},
     compute_over_time,
     draw_over_time,
     read_over_time,
@@ -134,7 +141,7 @@ def compute_by_category(misses: pd.DataFrame, requests: pd.DataFrame) -> CausesB
     if len(names) < 2:
         raise NothingToShow("the workload has a single category")
     code = np.searchsorted(np.array(names, dtype=object), of_miss)
-    blocks = misses["blocks"].to_numpy(dtype=np.float64)
+    blocks = blocks_of(misses)
     totals = np.bincount(code, weights=blocks, minlength=len(names))
     order = np.argsort(-totals, kind="stable")[:MOST_CATEGORIES]
     parts = {}
@@ -180,7 +187,7 @@ def read_by_category(data: CausesByCategory) -> str:
 
 BY_CATEGORY = Picture(
     "miss_causes_by_category",
-    {"misses": ("request_index", "cause", "blocks"), "requests": ("request_index", "category")},
+    {"misses": ("request_index", "cause", "blocks?"), "requests": ("request_index", "category")},
     compute_by_category,
     draw_by_category,
     read_by_category,
