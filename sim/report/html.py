@@ -6,6 +6,7 @@ import os
 import re
 import tempfile
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,12 +44,10 @@ def to_html(page: Page) -> str:
     """The page as HTML; every text in it is escaped."""
     from markupsafe import Markup
 
-    import sim
-
     environment = _environment()
     source = environment.loader.get_source(environment, "style.css")[0] if environment.loader else ""
     return environment.get_template("page.html.j2").render(
-        version=getattr(sim, "__version__", ""),
+        version=metadata.version("kvsim"),
         css=Markup(source),  # noqa: S704 our own file
         kind=page.kind,
         title=page.title,

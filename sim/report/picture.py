@@ -19,9 +19,10 @@ class NothingToShow(Exception):
 class Picture:
     """One figure of a page.
 
-    `needs` names the tables and their columns ('name?': taken when it is there); `compute` takes these tables in that order and
-    reduces them to the numbers drawn, or raises NothingToShow; `draw` puts the numbers on axes;
-    `sentence` reads them aloud.  Tables in `welcome` follow those in `needs`, None where they are missing.
+    `needs` names the tables and their columns ('name?': taken when it is there); `compute` takes these
+    tables in that order and reduces them to the numbers drawn, or raises NothingToShow; `draw` puts
+    the numbers on axes; `sentence` reads them aloud.  Tables in `welcome` follow those in `needs`,
+    None where they are missing.
     """
 
     name: str

@@ -67,7 +67,7 @@ def test_report_of_a_sweep_with_a_goal(results: Path, tmp_path: Path, capsys: py
     goal = ["--goal", "min:evictions", "--where", "hit_rate.tokens>=0.01"]
     main(["report", str(results / "swept"), "-o", str(page), *goal])
     capsys.readouterr()
-    text = page.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8").replace("\u00a0", " ")
     assert "Best by min:evictions:" in text
     assert "hit_rate.tokens &gt;= 1.00 %" in text
     assert "heat_hit_rate" in text

@@ -196,7 +196,7 @@ def test_points_without_a_value_in_any_cell():
 def test_sweep_page_names_the_answer(sweep_folder: Path, tmp_path: Path):
     from sim.report.build import write_report
 
-    text = write_report(sweep_folder, tmp_path / "r.html").read_text(encoding="utf-8")
+    text = write_report(sweep_folder, tmp_path / "r.html").read_text(encoding="utf-8").replace("\u00a0", " ")
     assert "Smallest budget that keeps 90 % of the best hit rate" in text
     assert "The same in all points" in text
     assert (tmp_path / "figures" / "heat_hit_rate.png").exists()
