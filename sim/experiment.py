@@ -7,6 +7,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from sim.engine.choice import choose_decider
 from sim.engine.clock import Clock
 from sim.engine.requests import door
 from sim.errors import InvariantError
+from sim.recording.kv_events import KVEventWriter
 from sim.recording.recorder import Recorder
 from sim.recording.results import RunResult
 from sim.recording.run_folder import RunFolder, describe_input
@@ -110,13 +112,22 @@ def _simulate(
     check_invariants: bool,
     packed: PackedWorkload | None = None,
 ) -> _Done:
-    workload: Workload | PackedWorkload = packed or open_workload(
-        config.workload_items(), config.seed, max_model_len=resolved.scheduler.max_model_len
-    )
+    workload = packed or _open(config, resolved)
     tally = Tally()
-    with Recorder(folder, _tables(config), tally=tally) as recorder, _Bar(progress, workload) as bar:
+    with (
+        Recorder(folder, _tables(config), tally=tally) as recorder,
+        _event_writer(config, folder) as events,
+        _Bar(progress, workload) as bar,
+    ):
         clock = Clock()
-        choice = choose_decider(config, resolved, recorder, check_invariants=check_invariants)
+        choice = choose_decider(
+            config,
+            resolved,
+            recorder,
+            lambda: (packed or _open(config, resolved)).specs(),
+            check_invariants=check_invariants,
+            events=events,
+        )
         clients = Clients(clock, workload.specs(), choice.decider, recorder, door(resolved.scheduler), bar.update)
         clients.run()
         choice.decider.close()
@@ -150,6 +161,7 @@ def _simulate(
             "timing": choice.timing,
             "num_gpu_blocks": resolved.scheduler.num_gpu_blocks,
             "block_size": config.engine.block_size,
+            "eviction_policy": config.eviction.policy,
             "memory": {key: value for key, value in resolved.account.as_dict().items() if value not in (None, [], ())},
             "skipped": dict(workload.log.skipped),
             "notes": notes,
@@ -157,6 +169,15 @@ def _simulate(
         },
         {name: recorder.rows[name] for name in _tables(config)},
     )
+
+
+def _open(config: ExperimentConfig, resolved: Resolved) -> Workload:
+    return open_workload(config.workload_items(), config.seed, max_model_len=resolved.scheduler.max_model_len)
+
+
+def _event_writer(config: ExperimentConfig, folder: Path) -> AbstractContextManager[KVEventWriter | None]:
+    form = config.recording.kv_events
+    return nullcontext() if form == "none" else KVEventWriter(folder, form)
 
 
 def _tables(config: ExperimentConfig) -> list[str]:

@@ -5,12 +5,13 @@ Engine keys are vLLM's flag names with vLLM's defaults.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from sim.config.sweep import SweepConfig
+from sim.eviction.registry import POLICIES
 from sim.timing.config import FixedTiming, TimingConfig
 from sim.timing.memory import MemoryConfig
 from workloads.load import WorkloadField, WorkloadItem
@@ -113,11 +114,20 @@ class EngineConfig(Model):
 
 
 class EvictionConfig(Model):
-    """Which free block is reused next."""
+    """Which free block is reused next; further keys are settings of the policy."""
 
-    policy: Literal["lru"] = Field(
-        default="lru", description="`lru` is the reference's own queue: least recently used, tails before heads"
+    model_config = ConfigDict(extra="allow")
+
+    policy: str = Field(
+        default="lru",
+        description="`lru` is the reference's own queue (least recently used, tails before heads); others: "
+        + ", ".join(f"`{name}`" for name in POLICIES if name != "lru")
+        + "; your own: `my_module:MyQueue`",
     )
+
+    def params(self) -> dict[str, Any]:
+        """The settings of the policy."""
+        return dict(self.model_extra or {})
 
 
 class RecordingConfig(Model):

@@ -7,7 +7,7 @@ from typing import cast
 from sim.core.scheduler_config import SchedulerConfig
 from sim.engine.interface import Ended
 from sim.fast.engine import FastEngine
-from sim.fast.sync_drive import StepSeconds
+from sim.fast.load import StepSeconds
 from sim.recording.recorder import Recorder
 from sim.timing.base import StepTime
 

@@ -9,14 +9,22 @@ from typing import NamedTuple, cast
 from sim.core.admission import Admission
 from sim.core.async_scheduler import AsyncScheduler
 from sim.core.block import BlockHash
+from sim.core.block_pool import PoolObserver
 from sim.core.cache_groups import hash_block_size
+from sim.core.free_queue import FreeKVCacheBlockQueue
 from sim.core.request import Request, RequestStatus
 from sim.core.scheduler import Scheduler
 from sim.core.scheduler_config import SchedulerConfig
 from sim.core.scheduler_output import SchedulerOutput
+from sim.core.spec_request import SpecHashes, request_from_spec
 from sim.engine.hashes import FingerprintHashes
 from sim.engine.interface import Ended
-from sim.engine.requests import core_request, max_tokens_of
+from sim.engine.observers import Observers
+from sim.engine.policy import PolicyMaker
+from sim.engine.requests import max_tokens_of
+from sim.eviction.facts import Origin
+from sim.eviction.registry import Eviction
+from sim.recording.kv_events import KVEventWriter
 from sim.recording.recorder import Recorder
 from sim.recording.residency import BlockResidency
 from sim.timing.base import Batch, StepTime
@@ -68,20 +76,43 @@ class ReferenceEngine:
         step_time: how long a batch takes.
         recorder: receives rows of steps, stalls and evictions.
         check_invariants: check all laws after every step (slow).
+        make_policy: makes the eviction policy; None = the pool's own queue.
+        hashes: makes real block hashes; None = content fingerprints, which decide the same.
+        events: receives KV events (best with real hashes).
     """
 
     name = "reference"
 
     def __init__(
-        self, config: SchedulerConfig, step_time: StepTime, recorder: Recorder, *, check_invariants: bool = False
+        self,
+        config: SchedulerConfig,
+        step_time: StepTime,
+        recorder: Recorder,
+        *,
+        check_invariants: bool = False,
+        make_policy: PolicyMaker | None = None,
+        hashes: SpecHashes | None = None,
+        events: KVEventWriter | None = None,
     ) -> None:
         self.config = config
         self._step_time = step_time
         self._recorder = recorder
         self._check = check_invariants
         self._observer = BlockResidency(config.num_gpu_blocks, [g.block_size for g in config.groups], recorder)
+        self._hashes = hashes
+        self._events = events
+        self._origins: dict[int, Origin] | None = None
+        observer: PoolObserver = self._observer
+        eviction = Eviction(FreeKVCacheBlockQueue, None)
+        if make_policy is not None:
+            origins = self._origins = {}
+            eviction = make_policy(lambda: self._observer.now_s, lambda request: origins[request.index])
+            if eviction.observer is not None:
+                observer = Observers([self._observer, eviction.observer])
         scheduler = AsyncScheduler if config.async_scheduling else Scheduler
-        self.scheduler = scheduler(config, observer=self._observer)
+        self.scheduler = scheduler(
+            config, enable_kv_cache_events=events is not None, free_queue=eviction.free_queue, observer=observer
+        )
         self._pool = self.scheduler.kv_cache_manager.block_pool
         self._hash_block_size = hash_block_size(config.groups)
         self._alive: dict[str, _Followed] = {}
@@ -101,9 +132,12 @@ class ReferenceEngine:
     def add_request(self, index: int, spec: RequestSpec, now_s: float) -> None:
         """A request arrives.  Raises `ValueError` when its id is among the living."""
         answer = min(spec.output_tokens, max_tokens_of(spec))
-        request = core_request(spec, index, now_s)
-        hashes = FingerprintHashes(request, spec, self._hash_block_size, answer)
-        request.block_hashes = cast("list[BlockHash]", hashes)  # only ever read by index
+        request = request_from_spec(spec, self._hashes, index=index, arrival_time=now_s)
+        if self._hashes is None:
+            hashes = FingerprintHashes(request, spec, self._hash_block_size, answer)
+            request.block_hashes = cast("list[BlockHash]", hashes)  # only ever read by index
+        if self._origins is not None:
+            self._origins[index] = Origin(spec.category, spec.session, spec.turn)
         self.scheduler.add_request(request)
         self._alive[spec.request_id] = _Followed(request, answer)
         self._ids[index] = spec.request_id
@@ -165,6 +199,7 @@ class ReferenceEngine:
         self._steps += 1
         evicted = self._pool.num_evicted_keys
         output = scheduler.schedule()
+        self._write_events(now_s)
         for request in output.preempted:
             followed = self._alive[request.request_id]
             followed.done = max(followed.done, followed.computed)
@@ -232,10 +267,15 @@ class ReferenceEngine:
                 self._recorder.row("stalls", (step, followed.request.index, end_s - followed.last_token_s))
             followed.last_step, followed.last_token_s = step, end_s
         ended = self.scheduler.update_from_output(output, stopped)
+        self._write_events(end_s)
         for request in ended:
             self._ended.append(self._end(request.request_id, "finished", end_s))
         row = batch.row
         self._recorder.row("steps", (step, batch.start_s, end_s - batch.start_s, *row[:10], len(ended), *row[10:]))
+
+    def _write_events(self, time_s: float) -> None:
+        if self._events is not None:
+            self._events.write(time_s, self.scheduler.kv_cache_manager.take_events())
 
     def _reject(self, request: Request, reason: str, now_s: float) -> None:
         """End a request of which it has become certain that it never would end."""
@@ -246,6 +286,8 @@ class ReferenceEngine:
         followed = self._alive.pop(request_id)
         request = followed.request
         del self._ids[request.index]
+        if self._origins is not None:
+            del self._origins[request.index]
         reason = None
         if status == "finished":
             reason = "length" if request.status is RequestStatus.FINISHED_LENGTH_CAPPED else "stop"
