@@ -6,11 +6,13 @@ from typing import NamedTuple
 
 from sim.core.scheduler_config import SchedulerConfig
 from sim.errors import InvariantError
+from sim.fast.async_drive import AsyncDrive
 from sim.fast.eviction_rows import EvictionRows, Sink
-from sim.fast.request import ABORTED, FastRequest
+from sim.fast.load import StepSeconds
+from sim.fast.request import ABORTED, REJECTED, FastRequest
 from sim.fast.scheduler import FastScheduler
 from sim.fast.support import supports
-from sim.fast.sync_drive import StepSeconds, SyncDrive
+from sim.fast.sync_drive import SyncDrive
 from workloads.fingerprint import prefix_fingerprints
 from workloads.spec import RequestSpec, Segment, merge_pieces
 
@@ -60,14 +62,15 @@ class FastEngine:
         self._rows = EvictionRows(sink, self.scheduler.pool)
         if wanted:
             self.scheduler.pool.log = self._rows
-        self.drive = SyncDrive(config, self.scheduler, step_time, sink, self._rows)
+        drive = AsyncDrive if config.async_scheduling else SyncDrive
+        self.drive = drive(config, self.scheduler, step_time, sink, self._rows)
         self._alive: dict[int, FastRequest] = {}
         self._stop_at_end = False
 
     @property
     def busy(self) -> bool:
         """Whether a request is alive or a batch in flight."""
-        return bool(self._alive)
+        return bool(self._alive) or self.drive.in_flight > 0
 
     def add_request(self, index: int, spec: RequestSpec, now_s: float) -> None:
         """A request arrives; `index` is new and larger than any before."""
@@ -144,6 +147,8 @@ class FastEngine:
         output = request.known - request.prompt_tokens
         if request.status == ABORTED:
             status = "aborted"
+        elif request.status == REJECTED:
+            status, reason = "rejected", request.reason
         elif output >= request.max_tokens or request.known >= self.config.max_model_len:
             reason = "length"
         else:

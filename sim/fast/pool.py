@@ -21,6 +21,9 @@ BoolArray = npt.NDArray[np.bool_]
 HIT_BITS = 24
 
 
+_NONE = np.empty(0, dtype=np.bool_)
+
+
 class Takers(NamedTuple):
     """Who takes a block, and when: one row each, in order."""
 
@@ -110,7 +113,7 @@ class FastPool:
         """Several requests take one block each: `take` for each in turn, at once (without events).
 
         Returns:
-            The blocks, and which of them lost a key (None: all did).
+            The blocks, and which of them lost a key: None for all, an empty array for none.
         """
         number = len(takers.indexes)
         blocks = self.free.pop(number)
@@ -135,13 +138,13 @@ class FastPool:
     def _evict(self, blocks: I64Array) -> tuple[I64Array, I64Array, BoolArray | None]:
         """These blocks are held once now, and their keys leave the cache.
 
-        Returns the blocks that had keys, these keys, and which of `blocks` that is (None: all).
+        Returns the blocks that had keys, these keys, and which of `blocks` that is, see `take_each`.
         """
         self.references[blocks] = 1
         keys = self.block_keys[blocks]
         with_key = np.count_nonzero(keys)
         if not with_key:
-            return blocks[:0], keys[:0], keys != 0
+            return blocks[:0], keys[:0], _NONE
         had_key = None
         if with_key < len(blocks):
             had_key = keys != 0

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 I64Array = npt.NDArray[np.int64]
 
-WAITING, RUNNING, PREEMPTED, FINISHED, ABORTED = range(5)
+WAITING, RUNNING, PREEMPTED, FINISHED, ABORTED, REJECTED = range(6)
 
 
 class FastRequest:
@@ -52,6 +52,7 @@ class FastRequest:
         "priority",
         "prompt_blocks",
         "prompt_tokens",
+        "reason",
         "recomputed",
         "request_id",
         "run",
@@ -109,6 +110,8 @@ class FastRequest:
         self.dated = False
         self.base = 0
         self.status = WAITING
+        #: why it was rejected
+        self.reason = ""
         self.preemptions = 0
         self.recomputed = 0
         self.done = 0
@@ -120,6 +123,28 @@ class FastRequest:
         #: step and time of its last token
         self.last_step = -1
         self.last_token_s = 0.0
+
+    # the names by which `sim.core.admission` asks
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Length of the prompt."""
+        return self.prompt_tokens
+
+    @property
+    def num_tokens(self) -> int:
+        """Known tokens."""
+        return self.known
+
+    @property
+    def num_computed_tokens(self) -> int:
+        """Computed tokens."""
+        return self.computed
+
+    @property
+    def is_prefill_chunk(self) -> bool:
+        """Whether known or promised tokens are still to be computed."""
+        return self.computed < self.known + self.placeholders
 
     def __repr__(self) -> str:
         return f"<FastRequest {self.index} {self.request_id!r} known={self.known} computed={self.computed}>"

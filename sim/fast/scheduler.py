@@ -14,7 +14,7 @@ from sim.fast.batch import FastBatch
 from sim.fast.encoder import FastEncoderCache
 from sim.fast.keys import KeyTable, U64Array
 from sim.fast.pool import EvictionLog, FastPool, I64Array, KeyEvents
-from sim.fast.request import ABORTED, FINISHED, PREEMPTED, RUNNING, WAITING, FastRequest
+from sim.fast.request import ABORTED, FINISHED, PREEMPTED, REJECTED, RUNNING, WAITING, FastRequest
 from sim.fast.waiting import FirstComeQueue, PriorityQueue, WaitingQueue
 
 _ANY = 1 << 62
@@ -29,6 +29,8 @@ class FastScheduler:
         running: in order of admission.
         waiting: the queue of those that are not running.
         block_size: tokens of a block.
+        alive: number of requests that have not ended.
+        endless: how many of them can fail to end, because their prompts reach max_model_len.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class FastScheduler:
         self.waiting: WaitingQueue = PriorityQueue() if self.by_priority else FirstComeQueue()
         self.running: list[FastRequest] = []
         self.admissions = 0
+        self.alive = self.endless = 0
         self._blocked = _NOT_BLOCKED
         self.now_s = 0.0
 
@@ -57,6 +60,8 @@ class FastScheduler:
             request.keyed_blocks = len(fingerprints)
             request.spans = self.keys.intern(fingerprints, request)
         self.waiting.add(request)
+        self.alive += 1
+        self.endless += request.prompt_tokens >= self.config.max_model_len
         self._blocked = _NOT_BLOCKED
 
     def can_admit(self, budget: int) -> bool:
@@ -323,15 +328,12 @@ class FastScheduler:
             if item.offset >= computed + tokens:
                 break
             end = item.offset + item.length
-            if end <= computed:
+            if end <= computed or item.identifier in identifiers:
                 continue
             if self.config.disable_chunked_mm_input and computed < item.offset and computed + tokens < end:
                 tokens = item.offset - computed
                 break
-            if item.identifier in identifiers:
-                chosen.append(number)
-                continue
-            if encoder.hit(request.index, number, item):
+            if encoder.hit(request.index, item):
                 continue
             if not encoder.can_allocate(item, budget, planned):
                 tokens = max(item.offset - computed, 0)
@@ -344,16 +346,12 @@ class FastScheduler:
 
     def take_embeddings(self, request: FastRequest, items: list[int], batch: FastBatch) -> None:
         """Put into the encoder cache what `encode` chose."""
-        encoded = []
         for number in items:
             item = request.items[number]
-            if self.encoder.hit(request.index, number, item):  # the same item again within the chunk
-                continue
-            self.encoder.allocate(request.index, number, item)
+            self.encoder.allocate(request.index, item)
             batch.encoder_budget -= item.length
             batch.encoder_tokens += item.length
-            encoded.append(number)
-        batch.encoder_inputs[request] = encoded
+        batch.encoder_inputs[request] = items
 
     # ---- end of a step ------------------------------------------------------------------------
 
@@ -374,9 +372,7 @@ class FastScheduler:
                 self._blocked = _NOT_BLOCKED
             if request.items and not stale:
                 done = request.computed - request.placeholders
-                for number, item in enumerate(request.items):
-                    if item.offset + item.length <= done:
-                        self.encoder.release(request.index, number, item)
+                self.encoder.release_computed(request.index, request.items, done, request.computed)
             if not entry.samples:
                 continue
             batch.token(request, now_s)
@@ -391,6 +387,7 @@ class FastScheduler:
 
     def finish(self, request: FastRequest, now_s: float) -> None:
         """A request ends that `apply` returned, or that the calendar knows to have sampled its last token."""
+        self.set_time(now_s)
         self.end(request, FINISHED, now_s)
 
     def end(self, request: FastRequest, status: int, now_s: float) -> None:
@@ -404,6 +401,8 @@ class FastScheduler:
         request.status = status
         request.ended_s = now_s
         self.keys.forget(request)
+        self.alive -= 1
+        self.endless -= request.prompt_tokens >= self.config.max_model_len
 
     def abort(self, request: FastRequest, now_s: float) -> bool:
         """The client goes away between two steps; False if the request has ended already."""
@@ -412,6 +411,12 @@ class FastScheduler:
         self.set_time(now_s)
         self.end(request, ABORTED, now_s)
         return True
+
+    def reject(self, request: FastRequest, reason: str, now_s: float) -> None:
+        """A living request never would end."""
+        self.set_time(now_s)
+        self.end(request, REJECTED, now_s)
+        request.reason = reason
 
     def _ends_in_flight(self, request: FastRequest) -> bool:
         """Whether the batches in flight already bring a request to its end."""

@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
-
 import numpy as np
 
 from sim.core.scheduler_config import SchedulerConfig
 from sim.fast.batch import FastBatch
 from sim.fast.calendar import Calendar
+from sim.fast.dead_ends import DeadEnds
 from sim.fast.eviction_rows import EvictionRows, Sink
+from sim.fast.load import Load, StepSeconds, load_of, step_row
 from sim.fast.pool import Takers
 from sim.fast.request import RUNNING, FastRequest
 from sim.fast.scheduler import FastScheduler
 
 _ANY = 1 << 62
-
-
-class Load(NamedTuple):
-    """What a step computes; the fields of `sim.timing.base.Batch`, which step times read by name."""
-
-    prefill_tokens: int
-    prefill_requests: int
-    decode_requests: int
-    context_tokens: int
-    prefill_context_tokens: int
-    attention_pairs: float
-    encoder_tokens: int
-
-
-class StepSeconds(Protocol):
-    """How long a step takes; see `sim.timing.base.StepTime`."""
-
-    def seconds(self, batch: Load) -> float:
-        """Seconds of one step."""
 
 
 class SyncDrive:
@@ -42,6 +23,7 @@ class SyncDrive:
     Attributes:
         ended: requests that have ended by themselves, in order, until the engine takes them.
         step: number of the next step.
+        in_flight: batches that have been scheduled and not applied, between calls.
         leaps, mixed, literal: steps taken in each of the three ways.
     """
 
@@ -55,8 +37,10 @@ class SyncDrive:
         self.prefills: list[FastRequest] = []
         self.ended: list[FastRequest] = []
         self.step = 0
+        self.in_flight = 0
         self.leaps = self.mixed = self.literal = 0
         self._clock_s = 0.0
+        self._dead_ends = DeadEnds(config)
         self._step_time = step_time
         self._sink = sink
         self._rows = rows
@@ -72,10 +56,10 @@ class SyncDrive:
             self._clock_s = clock
             if self.step > first and (clock >= until_s or (self.ended and stop_at_end)):
                 return clock
-            if not scheduler.running and not scheduler.waiting:
+            if not scheduler.alive:
                 return clock if self.step > first else None
             done = False
-            if calendar.count <= budget:
+            if calendar.count <= budget and not scheduler.endless:
                 if not self.prefills and not scheduler.can_admit(budget - calendar.count):
                     done = self._leap(until_s)
                 elif scheduler.running:
@@ -158,6 +142,8 @@ class SyncDrive:
             request.blocks += 1
         if had_key is None:
             return sizes
+        if not len(had_key):
+            return [0] * len(sizes)
         before = np.concatenate(([0], np.cumsum(had_key)))
         return [int(n) for n in np.diff(before[np.concatenate(([0], np.cumsum(sizes)))])]
 
@@ -229,10 +215,9 @@ class SyncDrive:
         if not batch.entries and not calendar.count:
             return False
         scheduler.advance(batch)
-        evicted = pool.evicted_blocks - evicted
-        decodes, context = calendar.count, calendar.count * step - calendar.base_sum
-        ended = calendar.endings.pop(step, [])
-        self._finish_step(batch, decodes, context, evicted, ended)
+        load = load_of(batch, calendar.count, calendar.count * step - calendar.base_sum)
+        state = len(scheduler.running), len(scheduler.waiting), pool.free.count
+        self._finish_step(batch, load, state, pool.evicted_blocks - evicted, calendar.endings.pop(step, []))
         self.mixed += 1
         return True
 
@@ -260,58 +245,48 @@ class SyncDrive:
         calendar.clear(step, self._clock_s)
         for request in decoding:
             self._left(request)
-        self.prefills = []
         self._at(self._clock_s, step)
         evicted = scheduler.pool.evicted_blocks
         batch = scheduler.schedule(self._clock_s)
-        if batch.entries or batch.preempted:
-            self._finish_step(batch, 0, 0, scheduler.pool.evicted_blocks - evicted, [])
-            self.literal += 1
+        rejected = self._dead_ends.find(scheduler, batch)
+        state = len(scheduler.running), len(scheduler.waiting), scheduler.pool.free.count
+        for request, reason in rejected:
+            scheduler.reject(request, reason, self._clock_s)
+            self.ended.append(request)
         self.prefills = []
+        progress = bool(batch.entries or batch.preempted or not scheduler.alive)
+        if progress:
+            self._finish_step(batch, load_of(batch), state, scheduler.pool.evicted_blocks - evicted, [])
+            self.literal += 1
         for request in scheduler.running:
             self._place(request)
-        return bool(batch.entries or batch.preempted)
+        return progress or bool(rejected)
 
     # ---- what all have in common --------------------------------------------------------------------
 
     def _finish_step(
-        self, batch: FastBatch, decodes: int, context: int, evicted: int, ended: list[FastRequest]
+        self, batch: FastBatch, load: Load, state: tuple[int, int, int], evicted: int, ended: list[FastRequest]
     ) -> None:
-        """Time, record and apply a step to which `decodes` requests of the calendar belong; `ended` end with it."""
+        """Time, record and apply a step.
+
+        Args:
+            batch: the requests that were looked at.
+            load: what it computes, the calendar's requests included.
+            state: running and waiting requests and free blocks once it was scheduled.
+            evicted: keys that it cost.
+            ended: requests of the calendar that end with it.
+        """
         scheduler, step, clock = self.scheduler, self.step, self._clock_s
-        chunks = prefill_tokens = prefill_context = 0
-        pairs = 0.0
-        for entry in batch.entries:
-            tokens, before = entry.tokens, entry.computed_before
-            if tokens == 1 and before >= entry.request.prompt_tokens:
-                decodes += 1
-                context += before
-            else:
-                chunks += 1
-                prefill_tokens += tokens
-                prefill_context += before
-                pairs += tokens * (before + (tokens + 1) / 2)
-        context += prefill_context
         end = clock
-        if decodes or chunks:
-            load = Load(prefill_tokens, chunks, decodes, context, prefill_context, pairs, batch.encoder_tokens)
+        if load.decode_requests or load.prefill_requests:
             end = clock + self._step_time.seconds(load)
-        running, waiting, blocks = len(scheduler.running), len(scheduler.waiting), scheduler.pool.free.count
         batch.step = step
         sampled = scheduler.apply(batch, end)
         self.step, self._clock_s = step + 1, end
         ended = sorted(ended + sampled, key=_order) if ended else sampled
         for request, gap_s in batch.stalls:
             self._sink.row("stalls", (step, request.index, gap_s))
-        queries = batch.queries
-        self._sink.row(
-            "steps",
-            (
-                step, clock, end - clock, running, waiting, chunks, prefill_tokens, decodes, context,
-                batch.encoder_tokens, blocks, 1.0 - blocks / self._usable, len(batch.preempted), len(ended),
-                queries[1], queries[2], queries[4], queries[5], evicted,
-            ),
-        )  # fmt: skip
+        self._sink.row("steps", step_row(batch, load, state, self._usable, evicted, (clock, end), len(ended)))
         if ended:
             self._end(ended)
         if any(entry.samples for entry in batch.entries):
@@ -331,7 +306,7 @@ class SyncDrive:
 
     def _place(self, request: FastRequest) -> None:
         """Put a running request where it belongs for the next step."""
-        if request.known == request.computed + 1 and request.known > request.prompt_tokens:
+        if request.known == request.computed + 1 and request.last_step == self.step - 1 >= 0:
             self.calendar.enter(request, self.step)
         else:
             self.prefills.append(request)

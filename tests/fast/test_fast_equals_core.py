@@ -1,0 +1,49 @@
+"""On random tiny worlds the fast path tells exactly what the readable engine tells."""
+
+import pytest
+from fast_worlds import Rows, UnevenSteps, play, worlds
+from hypothesis import HealthCheck, given, settings
+
+from sim.engine.reference import ReferenceEngine
+from sim.fast.engine import FastEngine
+
+
+def compare(world):
+    told = []
+    for make in (ReferenceEngine, FastEngine):
+        rows = Rows()
+        decider = make(world.config, UnevenSteps(world.jitter), rows, check_invariants=True)
+        ended = play(decider, world)
+        if make is FastEngine:
+            decider.take_ended()
+            free = decider.scheduler.pool.free.blocks().tolist()
+        else:
+            queue = decider.scheduler.kv_cache_manager.block_pool.free_block_queue
+            free = [block.block_id for block in queue.get_all_free_blocks()]
+        told.append((ended, rows.rows, free))
+    (ended, rows, free), (fast_ended, fast_rows, fast_free) = told
+    for table in rows:
+        for number, (expected, got) in enumerate(zip(rows[table], fast_rows[table], strict=False)):
+            assert got == expected, (table, number)
+        assert len(fast_rows[table]) == len(rows[table]), table
+    assert fast_ended == ended
+    assert fast_free == free
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(worlds(asynchronous=False))
+def test_synchronous(world):
+    compare(world)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(worlds(asynchronous=True))
+def test_asynchronous(world):
+    compare(world)
+
+
+@pytest.mark.long
+@settings(max_examples=10000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(worlds())
+def test_many(world):
+    compare(world)
