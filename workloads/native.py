@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import json
@@ -55,6 +56,8 @@ def write_native(specs: Iterable[RequestSpec], path: str | Path) -> int:
         WorkloadError: whatever making the requests raises; nothing is left behind then.
     """
     target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "no such folder", str(target.parent))
     partial = target.with_name(f".{target.name}.part")
     count = 0
     try:

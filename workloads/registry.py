@@ -184,8 +184,23 @@ def read_trace(
     given = dict(options or {})
     if seed is not None and "seed" in module.Options.model_fields:
         given.setdefault("seed", seed)
-    stream: Iterator[RequestSpec] = module.read(path, parse_options(module.Options, given, name), log)
+    chosen = parse_options(module.Options, given, name)
+    try:
+        stream: Iterator[RequestSpec] = module.read(path, chosen, log)
+    except WorkloadError as error:
+        other = _looks_like(path) if format != "auto" else name
+        if other in (name, None):
+            raise
+        raise WorkloadError(f"{error}\n{path}: its content looks like {other}, but it was read as {name}") from None
     return stream
+
+
+def _looks_like(path: str | Path) -> str | None:
+    """What `detect` says, None if it cannot tell."""
+    try:
+        return detect(path)
+    except (WorkloadError, OSError):
+        return None
 
 
 def _module(what: str, table: Mapping[str, Entry], name: str) -> Any:

@@ -26,6 +26,8 @@ _INPUT = (
     click.option("--option", "options", metavar="KEY=VALUE", multiple=True, help="Any other setting of the reader."),
     click.option("--skip-bad-lines", is_flag=True, help="Count lines that cannot be used and go on."),
     click.option("--seed", type=click.IntRange(min=0), help="Seed of what is generated (default: the config's, or 0)."),
+    click.option("--trace", type=click.Path(path_type=Path), help="Of a config: the file of its trace."),
+    click.option("--set", "overrides", metavar="A.B=VALUE", multiple=True, help="Of a config: another value."),
     click.option("--limit", type=click.IntRange(min=1), help="Only the first requests."),
     click.option("--no-progress", is_flag=True, help="No progress bar."),
 )
@@ -77,6 +79,7 @@ def inspect(block_size: int | None, as_json: bool, figures: Path | None, **given
     kvsim workload inspect other.jsonl --format mooncake --hash-block-size 256 --skip-bad-lines
     kvsim workload inspect chats.jsonl --format chat_text --tokenizer tokenizer.json
     kvsim workload inspect configs/quickstart.yaml --json
+    kvsim workload inspect configs/mooncake.yaml --trace mooncake_trace.jsonl.gz
     kvsim workload inspect trace.csv --figures out/trace
     """
     from sim.analysis.inspection import inspect_workload
@@ -182,6 +185,8 @@ def open_source(
     skip_bad_lines: bool,
     seed: int | None,
     limit: int | None,
+    trace: Path | None = None,
+    overrides: tuple[str, ...] = (),
 ) -> Source:
     """A trace or config as a workload that can be read.
 
@@ -198,7 +203,9 @@ def open_source(
     if source.suffix in (".yaml", ".yml"):
         if settings or format_ != "auto":
             raise click.UsageError("a config names its formats and settings itself; drop --format and --option")
-        return _config_source(source, log, seed, limit)
+        return _config_source(source, log, seed, limit, trace, overrides)
+    if trace is not None or overrides:
+        raise click.UsageError(f"--trace and --set are for configs (.yaml); {source} is read as a trace itself")
     return _trace_source(source, log, format_, settings, seed, limit)
 
 
@@ -225,11 +232,13 @@ def _trace_source(
     return Source(name, specs, log, block_size)
 
 
-def _config_source(source: Path, log: ReadLog, seed: int | None, limit: int | None) -> Source:
+def _config_source(
+    source: Path, log: ReadLog, seed: int | None, limit: int | None, trace: Path | None, overrides: tuple[str, ...]
+) -> Source:
     from sim.config.load import read_config
     from workloads.load import open_workload
 
-    data = read_config(source).data
+    data = read_config(source, overrides, trace=str(trace) if trace else None).data
     described = data.get("workload", data.get("workloads"))
     if described is None:
         raise WorkloadError(f"{source}: no workload; a config has `workload:` or a list `workloads:`")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
@@ -14,6 +14,7 @@ from workloads.errors import WorkloadError
 from workloads.log import ReadLog
 
 HEAD_BYTES = 1 << 18
+MAX_FILES = 20_000
 _GZIP = b"\x1f\x8b"
 
 
@@ -94,31 +95,56 @@ def is_archive(path: str | Path) -> bool:
     return len(header) == 512 and header[257:262] == b"ustar"
 
 
-def archive_members(path: str | Path) -> dict[str, bytes]:
-    """The files of a folder or tar archive by their relative path, in sorted order.
-
-    For archives of some megabytes: they are held in memory, as their members refer to one another.
+def archive_names(path: str | Path) -> list[str]:
+    """Relative paths of the files of a folder or tar archive, sorted.
 
     Raises:
-        WorkloadError: the archive is cut short or damaged, or holds no file.
+        WorkloadError: the archive is cut short or damaged, or there are no files or too many for a trace.
         OSError: it cannot be read.
     """
     root = Path(path)
     if root.is_dir():
-        found = {str(p.relative_to(root)): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
+        names = []
+        for found in root.rglob("*"):
+            if found.is_file():
+                names.append(str(found.relative_to(root)))
+            if len(names) > MAX_FILES:
+                raise WorkloadError(f"{path}: more than {MAX_FILES:,} files; name the folder that holds just the trace")
     else:
-        found = {}
-        try:
-            with tarfile.open(path, "r:*") as archive:
-                for member in archive:
-                    content = archive.extractfile(member) if member.isfile() else None
-                    if content is not None:
-                        found[member.name] = content.read()
-        except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise WorkloadError(f"{path}: the archive is cut short or damaged ({error}); fetch it again") from None
-    if not found:
+        with _opened_tar(path) as archive:
+            names = [member.name for member in archive if member.isfile()]
+    if not names:
         raise WorkloadError(f"{path}: holds no files")
+    return sorted(names)
+
+
+def archive_members(path: str | Path, wanted: Callable[[str], bool]) -> dict[str, bytes]:
+    """Content of those files of a folder or tar archive whose relative path is wanted, in sorted order.
+
+    For archives of some megabytes: they are held in memory, as their members refer to one another.
+
+    Raises:
+        WorkloadError, OSError: as `archive_names`.
+    """
+    root = Path(path)
+    if root.is_dir():
+        return {name: (root / name).read_bytes() for name in archive_names(path) if wanted(name)}
+    found = {}
+    with _opened_tar(path) as archive:
+        for member in archive:
+            content = archive.extractfile(member) if member.isfile() and wanted(member.name) else None
+            if content is not None:
+                found[member.name] = content.read()
     return dict(sorted(found.items()))
+
+
+@contextmanager
+def _opened_tar(path: str | Path) -> Iterator[tarfile.TarFile]:
+    try:
+        with tarfile.open(path, "r:*") as archive:
+            yield archive
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise WorkloadError(f"{path}: the archive is cut short or damaged ({error}); fetch it again") from None
 
 
 def read_head(path: str | Path) -> str:
@@ -131,7 +157,7 @@ def read_head(path: str | Path) -> str:
         OSError: it cannot be read.
     """
     if is_archive(path):
-        return "\n".join(archive_members(path))
+        return "\n".join(archive_names(path))
     data = b""
     with open_bytes(path) as stream:
         try:

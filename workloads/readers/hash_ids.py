@@ -86,6 +86,7 @@ class IdCount:
         self.impossible: list[int] = []
         self._fits = {True: (1, 1 << 40), False: (1, 1 << 40)}
         self.rows = 0
+        self.wrong = 0
 
     def expected(self, length: int) -> int:
         """How many ids a prompt of this length has."""
@@ -106,6 +107,7 @@ class IdCount:
             self.impossible.append(number)
         if given == self.expected(length):
             return
+        self.wrong += 1
         rule = "ceil(length / size)" if self.partial else "floor(length / size)"
         if low > high:
             remedy = "no size fits this line"
@@ -118,7 +120,9 @@ class IdCount:
         )
 
     def hint(self) -> str:
-        """After all rows: the size that would fit the whole file, or that none does."""
+        """After all rows: the size that would fit the whole file, or that none does; "" if all counts are right."""
+        if not self.wrong:
+            return ""
         low, high = self._fits[self.partial]
         if low <= high:
             size = _best(low, high)

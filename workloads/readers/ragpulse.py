@@ -70,7 +70,7 @@ def read(path: str | Path, options: Options, log: ReadLog) -> Iterator[RequestSp
     """
     if options.order is not None and sorted(options.order) != sorted(COMPONENTS):
         raise WorkloadError(f"{NAME}.order: must hold each of {', '.join(COMPONENTS)} once")
-    members = archive_members(path)
+    members = archive_members(path, lambda name: name.endswith(".jsonl"))
     names = {Path(name).name: name for name in members}
     missing = [name for name in (TRACE, *(file for file, _ in COMPONENTS.values())) if name not in names]
     if missing:

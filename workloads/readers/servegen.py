@@ -35,6 +35,7 @@ from workloads.spec import MultiModalItem, Piece, RequestSpec, Segment, mix64, s
 NAME = "servegen"
 SUMMARY = "ServeGen client models, images too; generates (folder or .tgz)"
 _TRACE = re.compile(r"(?:(.*)/)?chunk-(\d+)-trace\.csv$")
+_MEMBER = re.compile(r"(?:^|/)chunk-\d+-(?:trace\.csv|dataset\.json)$")
 TEXT = ("text_tokens", "input_tokens")
 MEDIA = ("image", "audio", "video")
 LAST_WINDOW_S = 600.0
@@ -118,7 +119,7 @@ def read_clients(path: str | Path, log: ReadLog) -> list[Client]:
     Raises:
         WorkloadError: as `read`.
     """
-    members = archive_members(path)
+    members = archive_members(path, lambda name: bool(_MEMBER.search(name)))
     out: list[Client] = []
     wrong: list[str] = []
     for name, content in members.items():
