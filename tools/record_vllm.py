@@ -6,9 +6,9 @@ docs/fidelity.md), and writes the recording:
 
     python tools/record_vllm.py scenario.json recording.json.gz
 
-Only what the synchronous scheduler with one full-attention group decides is recorded; a scenario with
-``groups`` or ``async_scheduling`` is refused.  Written for vLLM 0.33; vLLM's internal interfaces move, so
-another version may need another import or argument here, which then fails with vLLM's own message.
+The synchronous scheduler is recorded; a scenario with ``async_scheduling`` is refused.  Written for
+vLLM 0.33; vLLM's internal interfaces move, so another version may need another import or argument
+here, which then fails with vLLM's own message.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ import argparse
 import gzip
 import hashlib
 import json
+import math
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,22 @@ def sha(ids: list[int]) -> str:
     return hashlib.sha256(",".join(map(str, ids)).encode()).hexdigest()[:16]
 
 
+def event_hash(value: Any) -> str:
+    """The low 64 bits of a block hash, in hex."""
+    number = value if isinstance(value, int) else int.from_bytes(value[-8:], "big")
+    return f"{number & (1 << 64) - 1:016x}"
+
+
+def event_fields(event: Any) -> list[Any]:
+    """A KV event as recordings write it."""
+    group = getattr(event, "group_idx", None) or 0
+    hashes = [event_hash(value) for value in getattr(event, "block_hashes", [])]
+    if type(event).__name__ == "BlockStored":
+        parent = event.parent_block_hash
+        return ["stored", group, hashes, None if parent is None else event_hash(parent)]
+    return ["removed", group, hashes] if type(event).__name__ == "BlockRemoved" else ["cleared"]
+
+
 class Recorder:
     """Drives vLLM's scheduler through a scenario, step by step."""
 
@@ -65,74 +83,124 @@ class Recorder:
         self.version = vllm.__version__
         self.scenario = scenario
         self.engine = scenario["engine"]
-        for feature in ("groups", "async_scheduling"):
-            if self.engine.get(feature):
-                fail(f"scenario: {feature} is not recorded by this script")
+        if self.engine.get("async_scheduling"):
+            fail("scenario: async_scheduling is not recorded by this script")
         os.environ.pop("PYTHONHASHSEED", None)
         self.scheduler = self._make_scheduler()
+        self.hasher = self._make_hasher()
         self.order = {entry["id"]: index for index, entry in enumerate(scenario["requests"])}
 
     def _make_scheduler(self) -> Any:
-        import torch
         from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
+        from vllm.config.kv_events import KVEventsConfig
+        from vllm.v1.core.encoder_cache_manager import EncoderCacheManager
         from vllm.v1.core.sched.scheduler import Scheduler
-        from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
         from vllm.v1.structured_output import StructuredOutputManager
 
         engine = self.engine
-        block_size = engine["block_size"]
-        scheduler_config = SchedulerConfig(
-            max_num_seqs=engine["max_num_seqs"],
-            max_num_batched_tokens=engine["max_num_batched_tokens"],
-            max_model_len=engine["max_model_len"],
-            enable_chunked_prefill=engine.get("enable_chunked_prefill", True),
-            policy=engine.get("policy", "fcfs"),
-            long_prefill_token_threshold=engine.get("long_prefill_token_threshold", 0),
-            disable_chunked_mm_input=engine.get("disable_chunked_mm_input", False),
-            is_encoder_decoder=False,
-            async_scheduling=False,
-        )
-        for name in ("watermark", "scheduler_reserve_full_isl"):
-            if name in engine:
-                setattr(scheduler_config, name, engine[name])
-        cache_config = CacheConfig(
-            block_size=block_size,
-            gpu_memory_utilization=0.9,
-            swap_space=0,
-            cache_dtype="auto",
-            enable_prefix_caching=engine.get("enable_prefix_caching", True),
-            prefix_caching_hash_algo=engine["hash_algo"],
-        )
-        cache_config.num_gpu_blocks = engine["num_gpu_blocks"]
-        model_config = ModelConfig(model="facebook/opt-125m", max_model_len=engine["max_model_len"])
+        optional = {
+            "policy": "policy",
+            "long_prefill_token_threshold": "long_prefill_token_threshold",
+            "watermark": "watermark",
+            "scheduler_reserve_full_isl": "scheduler_reserve_full_isl",
+        }
         config = VllmConfig(
-            scheduler_config=scheduler_config,
-            model_config=model_config,
-            cache_config=cache_config,
-            device_config=DeviceConfig(device="cpu"),
-        )
-        spec = FullAttentionSpec(block_size=block_size, num_kv_heads=1, head_size=1, dtype=torch.float32)
-        return Scheduler(
-            vllm_config=config,
-            kv_cache_config=KVCacheConfig(
-                num_blocks=engine["num_gpu_blocks"],
-                kv_cache_tensors=[],
-                kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)],
+            scheduler_config=SchedulerConfig(
+                max_num_seqs=engine["max_num_seqs"],
+                max_num_batched_tokens=engine["max_num_batched_tokens"],
+                max_model_len=engine["max_model_len"],
+                enable_chunked_prefill=engine.get("enable_chunked_prefill", True),
+                is_encoder_decoder=False,
+                async_scheduling=False,
+                **{ours: engine[name] for name, ours in optional.items() if name in engine},
             ),
+            model_config=ModelConfig(
+                model=self._model_folder(), skip_tokenizer_init=True, max_model_len=engine["max_model_len"]
+            ),
+            cache_config=CacheConfig(
+                block_size=engine["block_size"],
+                enable_prefix_caching=engine.get("enable_prefix_caching", True),
+                prefix_caching_hash_algo=engine["hash_algo"],
+                prefix_cache_retention_interval=engine.get("retention_interval"),
+            ),
+            device_config=DeviceConfig(device="cpu"),
+            kv_events_config=KVEventsConfig(enable_kv_cache_events=True, publisher="null"),
+            **self._lora_config(),
+        )
+        config.cache_config.num_gpu_blocks = engine["num_gpu_blocks"]
+        groups = engine.get("groups") or [{"kind": "full", "block_size": engine["block_size"]}]
+        sizes = [group["block_size"] for group in groups]
+        scheduler = Scheduler(
+            vllm_config=config,
+            kv_cache_config=self._groups(groups, engine["num_gpu_blocks"], engine.get("retention_interval")),
             structured_output_manager=StructuredOutputManager(config),
-            block_size=block_size,
+            block_size=math.lcm(*sizes),
+            hash_block_size=math.gcd(*sizes),
             log_stats=True,
         )
+        # the model has no encoder to derive these from
+        budget = engine.get("encoder_compute_budget", engine["max_num_batched_tokens"])
+        scheduler.max_num_encoder_input_tokens = budget
+        scheduler.encoder_cache_manager = EncoderCacheManager(
+            cache_size=engine.get("encoder_cache_size", engine["max_num_batched_tokens"])
+        )
+        scheduler.scheduler_config.disable_chunked_mm_input = engine.get("disable_chunked_mm_input", False)
+        return scheduler
 
-    def _request(self, index: int) -> Any:
-        from vllm.sampling_params import SamplingParams
+    def _model_folder(self) -> str:
+        """A folder that says enough of a model for the scheduler; there are no weights."""
+        folder = Path(tempfile.mkdtemp(prefix="kvsim-record-"))
+        config = {
+            "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 64,
+            "num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "vocab_size": 50000,
+            "max_position_embeddings": self.engine["max_model_len"], "torch_dtype": "float32",
+        }  # fmt: skip
+        (folder / "config.json").write_text(json.dumps(config))
+        return str(folder)
+
+    def _lora_config(self) -> dict[str, Any]:
+        if self.engine.get("max_loras") is None:
+            return {}
+        from vllm.config import LoRAConfig
+
+        return {"lora_config": LoRAConfig(max_loras=self.engine["max_loras"], max_lora_rank=8)}
+
+    @staticmethod
+    def _groups(groups: list[dict[str, Any]], num_blocks: int, retention_interval: int | None) -> Any:
+        import torch
+        from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, SlidingWindowSpec
+
+        specs = []
+        for number, group in enumerate(groups):
+            shape = {"block_size": group["block_size"], "num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
+            if group["kind"] == "full":
+                spec = FullAttentionSpec(**shape)
+            else:
+                spec = SlidingWindowSpec(**shape, sliding_window=group["window"])
+            specs.append(KVCacheGroupSpec([f"layer.{number}"], spec))
+        return KVCacheConfig(
+            num_blocks=num_blocks,
+            kv_cache_tensors=[],
+            kv_cache_groups=specs,
+            prefix_cache_retention_interval=retention_interval,
+        )
+
+    def _make_hasher(self) -> Any:
         from vllm.utils.hashing import get_hash_fn_by_name
         from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+
+        function = get_hash_fn_by_name(self.engine["hash_algo"])
+        init_none_hash(function)
+        sizes = [group["block_size"] for group in self.engine.get("groups") or [self.engine]]
+        return get_request_block_hasher(math.gcd(*sizes), function)
+
+    def _request(self, index: int) -> Any:
+        from vllm.lora.request import LoRARequest
+        from vllm.sampling_params import SamplingParams
         from vllm.v1.request import Request
 
         entry = self.scenario["requests"][index]
-        function = get_hash_fn_by_name(self.engine["hash_algo"])
-        init_none_hash(function)
+        lora = entry.get("lora")
         return Request(
             request_id=entry["id"],
             prompt_token_ids=prompt_tokens(entry["prompt"]),
@@ -141,7 +209,20 @@ class Recorder:
             arrival_time=float(entry["arrival_step"]),
             priority=entry.get("priority", 0),
             cache_salt=entry.get("cache_salt"),
-            block_hasher=get_request_block_hasher(self.engine["block_size"], function),
+            mm_features=[self._item(item) for item in entry.get("mm") or []],
+            lora_request=LoRARequest(lora["name"], lora["id"], lora["path"]) if lora else None,
+            block_hasher=self.hasher,
+        )
+
+    @staticmethod
+    def _item(item: dict[str, Any]) -> Any:
+        from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
+
+        return MultiModalFeatureSpec(
+            data=None,
+            modality="image",
+            identifier=item["hash"],
+            mm_position=PlaceholderRange(offset=item["offset"], length=item["length"]),
         )
 
     def _free_ids(self) -> list[int]:
@@ -183,6 +264,7 @@ class Recorder:
             "num_free_blocks": len(free),
             "free_queue_sha": sha(free),
             "free_queue_head": free[:6],
+            "events": [event_fields(event) for event in scheduler.kv_cache_manager.take_events()],
             "prefix_cache": {name: getattr(stats, name, 0) for name in STATISTICS},
         }
         alive = set(scheduler.requests)
