@@ -22,19 +22,10 @@ if TYPE_CHECKING:
 
 
 class Tables(Protocol):
-    """Results that have the tables of a run as data frames; a table that was not recorded is None or raises."""
+    """Results of a run: tables as attributes of their names, or by `table`."""
 
-    @property
-    def requests(self) -> pd.DataFrame:
-        """One row per request."""
-
-    @property
-    def steps(self) -> pd.DataFrame:
-        """One row per engine step."""
-
-    @property
-    def evictions(self) -> pd.DataFrame:
-        """One row per evicted block."""
+    def table(self, name: str) -> pd.DataFrame:
+        """The table of that name.  Raises ResultsError when it was not recorded."""
 
 
 class RunPlots:
@@ -47,13 +38,25 @@ class RunPlots:
         return f"figures: {', '.join(n for n in dir(self) if not n.startswith('_'))}"
 
     def _draw(self, picture: Picture, ax: Axes | None) -> Axes:
-        tables = [getattr(self._results, name) for name in picture.needs]
+        """Raises ResultsError for a table or column that the run did not record."""
+        tables: list[pd.DataFrame | None] = []
+        for name, columns in picture.needs.items():
+            table = self._table(name)
+            lacking = [c for c in columns if c not in table.columns and not c.endswith("?")]
+            if lacking:
+                raise ResultsError(f"{picture.name}: the table {name!r} has no column {', '.join(lacking)}")
+            tables.append(table)
         for name in picture.welcome:
             try:
-                tables.append(getattr(self._results, name))
-            except (AttributeError, ResultsError):  # it was not recorded; the figure does without
+                tables.append(self._table(name))
+            except ResultsError:  # it was not recorded; the figure does without
                 tables.append(None)
         return picture.plot(*tables, ax=ax)
+
+    def _table(self, name: str) -> pd.DataFrame:
+        found = getattr(self._results, name, None)
+        table: pd.DataFrame = self._results.table(name) if found is None else found
+        return table
 
     def hit_rate_over_time(self, ax: Axes | None = None) -> Axes:
         """Prefix-cache hit rate per interval and since the start; preemptions marked."""

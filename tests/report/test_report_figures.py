@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from sim.errors import ResultsError
 from sim.report.figures import compare, distributions, misses, timeline
 from sim.report.folder import ResultsFolder
 from sim.report.picture import NothingToShow, Picture
@@ -188,3 +189,11 @@ def test_plots_have_a_method_for_every_picture(run_folder: Path):
         ax = Figure().add_subplot()
         assert getattr(plots, name)(ax=ax) is ax
     assert "ttft" in repr(plots)
+
+
+def test_a_plot_of_what_was_not_recorded_says_so(run_folder: Path):
+    plots = RunPlots(ResultsFolder(run_folder).run)
+    with pytest.raises(ResultsError, match="no table 'misses'"):
+        plots.miss_causes_over_time()
+    with pytest.raises(ResultsError, match="no column recomputed_tokens"):
+        plots.regret_by_depth()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from sim.report.binning import Floats, log_edges, quantiles
 from sim.report.picture import NothingToShow, Picture, headroom, legend
@@ -108,8 +108,8 @@ def duration_axis(ax: Axes) -> None:
     if len(inside) < 3:  # a narrow span: 1, 2 and 5 of every decade
         decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
         inside = [t for k in decades for t in (10.0**k, 2 * 10.0**k, 5 * 10.0**k) if low <= t <= high]
-    if len(inside) < 2:  # a very narrow one: a few places of its own
-        inside = [float(t) for t in np.linspace(low, high, 5)[1:-1]]
+    if len(inside) < 2:  # a very narrow one: round places of its own
+        inside = [float(t) for t in MaxNLocator(4).tick_values(low, high) if low <= t <= high]
     ax.xaxis.set_major_locator(FixedLocator(inside))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: TICKS.get(value) or duration(float(f"{value:.3g}"))))
