@@ -27,6 +27,7 @@ from sim.recording.run_folder import RunFolder, describe_input
 from sim.recording.summary import Levels, WarmupRule, summarise
 from sim.recording.tally import Tally
 from sim.timing.serve_line import parse_serve_line
+from workloads.fingerprint import sequence_fingerprints
 from workloads.load import TraceParams, Workload, open_workload
 from workloads.packed import PackedWorkload
 
@@ -127,6 +128,7 @@ def _simulate(
             lambda: (packed or _open(config, resolved)).specs(),
             check_invariants=check_invariants,
             events=events,
+            fingerprints=sequence_fingerprints if packed is None else packed.fingerprints,
         )
         clients = Clients(clock, workload.specs(), choice.decider, recorder, door(resolved.scheduler), bar.update)
         clients.run()

@@ -11,7 +11,7 @@ vector operations; all numbers are unsigned 64-bit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -109,6 +109,10 @@ def sequence_fingerprints(spec: RequestSpec, block_size: int) -> U64Array:
         mm_items=spec.mm_items,
         cache_salt=spec.cache_salt,
     )
+
+
+Fingerprints = Callable[[RequestSpec, int], U64Array]
+"""`sequence_fingerprints`, or what knows its results already: from a request and a block size."""
 
 
 def _add(content: U64Array, block: int, value: int) -> None:

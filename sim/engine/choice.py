@@ -19,6 +19,7 @@ from sim.fast.support import supports
 from sim.recording.kv_events import KVEventWriter
 from sim.recording.recorder import Recorder
 from sim.timing.build import build_step_time
+from workloads.fingerprint import Fingerprints, sequence_fingerprints
 
 
 class Choice(NamedTuple):
@@ -38,6 +39,7 @@ def choose_decider(
     *,
     check_invariants: bool = False,
     events: KVEventWriter | None = None,
+    fingerprints: Fingerprints = sequence_fingerprints,
 ) -> Choice:
     """The implementation that `engine.implementation` asks for.
 
@@ -47,6 +49,7 @@ def choose_decider(
         specs: all requests once more, for an eviction policy that must know the future.
         check_invariants: check every law after every step.
         events: receives KV events, with real block hashes.
+        fingerprints: the content fingerprints of a request, made or known before.
 
     Raises:
         ConfigError: the fast path is asked for and does not cover this engine, or the policy cannot be made.
@@ -57,7 +60,7 @@ def choose_decider(
     if asked == "fast" and why_not is not None:
         raise ConfigError(f"engine.implementation: the fast path does not cover this engine: {why_not}")
     if asked != "reference" and why_not is None:
-        fast = FastDecider(scheduler, step_time, recorder, check_invariants=check_invariants)
+        fast = FastDecider(scheduler, step_time, recorder, check_invariants=check_invariants, fingerprints=fingerprints)
         return Choice(fast, "fast", "", step_time.describe())
     hashes = None
     if events is not None:
@@ -70,6 +73,7 @@ def choose_decider(
         make_policy=policy_maker(config, resolved, specs, hashes),
         hashes=hashes,
         events=events,
+        fingerprints=fingerprints,
     )
     reason = "" if why_not is None else f"the fast path does not cover this engine: {why_not}"
     return Choice(reference, "reference", reason, step_time.describe())

@@ -10,16 +10,25 @@ from sim.fast.engine import FastEngine
 from sim.fast.load import StepSeconds
 from sim.recording.recorder import Recorder
 from sim.timing.base import StepTime
+from workloads.fingerprint import Fingerprints, sequence_fingerprints
 
 
 class FastDecider:
     """A `sim.engine.interface.Decider` over `sim.fast.engine.FastEngine`."""
 
     def __init__(
-        self, config: SchedulerConfig, step_time: StepTime, recorder: Recorder, *, check_invariants: bool = False
+        self,
+        config: SchedulerConfig,
+        step_time: StepTime,
+        recorder: Recorder,
+        *,
+        check_invariants: bool = False,
+        fingerprints: Fingerprints = sequence_fingerprints,
     ) -> None:
         seconds = cast("StepSeconds", step_time)  # its batches have the same fields under the same names
-        self._engine = FastEngine(config, seconds, recorder, check_invariants=check_invariants)
+        self._engine = FastEngine(
+            config, seconds, recorder, check_invariants=check_invariants, fingerprints=fingerprints
+        )
         self.add_request = self._engine.add_request
         self.watch = self._engine.watch
         self.advance = self._engine.advance

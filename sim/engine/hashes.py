@@ -7,8 +7,8 @@ from typing import overload
 
 from sim.core.block import BlockHash
 from sim.core.request import Request
-from workloads.fingerprint import prefix_fingerprints
-from workloads.spec import RequestSpec, Segment, merge_pieces
+from workloads.fingerprint import Fingerprints, sequence_fingerprints
+from workloads.spec import RequestSpec
 
 _BYTES = 8
 
@@ -20,11 +20,17 @@ class FingerprintHashes(Sequence[BlockHash]):
     those of the prompt, and become visible as the answer grows.
     """
 
-    def __init__(self, request: Request, spec: RequestSpec, block_size: int, answer_tokens: int) -> None:
+    def __init__(
+        self,
+        request: Request,
+        spec: RequestSpec,
+        block_size: int,
+        fingerprints: Fingerprints = sequence_fingerprints,
+    ) -> None:
         self._request = request
         self._spec = spec
         self._block_size = block_size
-        self._answer_tokens = answer_tokens
+        self._fingerprints = fingerprints
         self._data = b""
 
     def __len__(self) -> int:
@@ -49,13 +55,4 @@ class FingerprintHashes(Sequence[BlockHash]):
         return (self[i] for i in range(len(self)))
 
     def _make(self) -> None:
-        spec = self._spec
-        answer = Segment(spec.answer_stream, 0, self._answer_tokens)
-        fingerprints = prefix_fingerprints(
-            merge_pieces((*spec.prompt, answer)),
-            self._block_size,
-            lora=spec.lora,
-            mm_items=spec.mm_items,
-            cache_salt=spec.cache_salt,
-        )
-        self._data = fingerprints.astype(">u8").tobytes()
+        self._data = self._fingerprints(self._spec, self._block_size).astype(">u8").tobytes()

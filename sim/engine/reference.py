@@ -28,6 +28,7 @@ from sim.recording.kv_events import KVEventWriter
 from sim.recording.recorder import Recorder
 from sim.recording.residency import BlockResidency
 from sim.timing.base import Batch, StepTime
+from workloads.fingerprint import Fingerprints, sequence_fingerprints
 from workloads.spec import RequestSpec
 
 
@@ -79,6 +80,7 @@ class ReferenceEngine:
         make_policy: makes the eviction policy; None = the pool's own queue.
         hashes: makes real block hashes; None = content fingerprints, which decide the same.
         events: receives KV events (best with real hashes).
+        fingerprints: the content fingerprints of a request, made or known before.
     """
 
     name = "reference"
@@ -93,6 +95,7 @@ class ReferenceEngine:
         make_policy: PolicyMaker | None = None,
         hashes: SpecHashes | None = None,
         events: KVEventWriter | None = None,
+        fingerprints: Fingerprints = sequence_fingerprints,
     ) -> None:
         self.config = config
         self._step_time = step_time
@@ -100,6 +103,7 @@ class ReferenceEngine:
         self._check = check_invariants
         self._observer = BlockResidency(config.num_gpu_blocks, [g.block_size for g in config.groups], recorder)
         self._hashes = hashes
+        self._fingerprints = fingerprints
         self._events = events
         self._origins: dict[int, Origin] | None = None
         observer: PoolObserver = self._observer
@@ -134,7 +138,7 @@ class ReferenceEngine:
         answer = min(spec.output_tokens, max_tokens_of(spec))
         request = request_from_spec(spec, self._hashes, index=index, arrival_time=now_s)
         if self._hashes is None:
-            hashes = FingerprintHashes(request, spec, self._hash_block_size, answer)
+            hashes = FingerprintHashes(request, spec, self._hash_block_size, self._fingerprints)
             request.block_hashes = cast("list[BlockHash]", hashes)  # only ever read by index
         if self._origins is not None:
             self._origins[index] = Origin(spec.category, spec.session, spec.turn)
@@ -159,7 +163,8 @@ class ReferenceEngine:
         in_flight = self._in_flight
         while True:
             batch = self._schedule(now_s)
-            rejected = self._admission.stuck(self.scheduler, batch.output, others_in_flight=bool(in_flight))
+            results_to_come = any(other.output.scheduled for other in in_flight)
+            rejected = self._admission.stuck(self.scheduler, batch.output, others_in_flight=results_to_come)
             for request, reason in rejected:
                 self._reject(request, reason, now_s)
             if self._check:

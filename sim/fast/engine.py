@@ -13,8 +13,8 @@ from sim.fast.request import ABORTED, REJECTED, FastRequest
 from sim.fast.scheduler import FastScheduler
 from sim.fast.support import supports
 from sim.fast.sync_drive import SyncDrive
-from workloads.fingerprint import prefix_fingerprints
-from workloads.spec import RequestSpec, Segment, merge_pieces
+from workloads.fingerprint import Fingerprints, sequence_fingerprints
+from workloads.spec import RequestSpec
 
 
 class FastEnded(NamedTuple):
@@ -41,6 +41,7 @@ class FastEngine:
         step_time: how long a batch takes.
         sink: receives rows of steps, stalls and evictions.
         check_invariants: check all state after every call of `advance` (slow).
+        fingerprints: the content fingerprints of a request, made or known before.
 
     Raises:
         ValueError: the fast path does not cover this engine.
@@ -49,13 +50,20 @@ class FastEngine:
     name = "fast"
 
     def __init__(
-        self, config: SchedulerConfig, step_time: StepSeconds, sink: Sink, *, check_invariants: bool = False
+        self,
+        config: SchedulerConfig,
+        step_time: StepSeconds,
+        sink: Sink,
+        *,
+        check_invariants: bool = False,
+        fingerprints: Fingerprints = sequence_fingerprints,
     ) -> None:
         why_not = supports(config)
         if why_not is not None:
             raise ValueError(f"the fast path does not cover this engine: {why_not}")
         self.config = config
         self._check = check_invariants
+        self._fingerprints = fingerprints
         self._block_size = config.groups[0].block_size
         wanted = sink.wants("evictions")
         self.scheduler = FastScheduler(config)
@@ -76,7 +84,6 @@ class FastEngine:
         """A request arrives; `index` is new and larger than any before."""
         max_tokens = spec.output_tokens if spec.max_tokens is None else spec.max_tokens
         answer = min(spec.output_tokens, max_tokens)
-        pieces = merge_pieces((*spec.prompt, Segment(spec.answer_stream, 0, answer)))
         request = FastRequest(
             index,
             spec.request_id,
@@ -92,10 +99,7 @@ class FastEngine:
         )
         if spec.session is not None or spec.after is not None:
             self._stop_at_end = True
-        fingerprints = prefix_fingerprints(
-            pieces, self._block_size, lora=spec.lora, mm_items=spec.mm_items, cache_salt=spec.cache_salt
-        )
-        self.scheduler.add(request, fingerprints)
+        self.scheduler.add(request, self._fingerprints(spec, self._block_size))
         self._alive[index] = request
 
     def watch(self, index: int) -> None:
