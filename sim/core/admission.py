@@ -92,7 +92,7 @@ class Admission:
         """Requests of which this step makes certain that they never end, with the reasons.
 
         Called after every `schedule`, before anything is applied.  `others_in_flight` says that results
-        of earlier batches are still to come, which may change what can be scheduled.
+        of earlier batches (empty ones have none) are still to come, which may change what can be scheduled.
         """
         found: list[tuple[Request, str]] = []
         if output.preempted and not scheduler.running:

@@ -290,11 +290,11 @@ class BlockPool:
         Args:
             request: whose tokens it holds.
             block: the block, which has its own key already.
-            start: the block's first token.
+            start: where the last hashed piece of the prefix begins, tokens.
             stop: the end of the prefix, tokens.
             group_id: the group.
             block_hash: hash of that prefix.
-            parent: hash of the prefix that ends where the block begins, None at the start of the sequence.
+            parent: hash of the prefix that ends at `start`, None at the start of the sequence.
         """
         block.partial_key = make_block_key(block_hash, group_id)
         self.cached_block_hash_to_block.insert(block.partial_key, block)

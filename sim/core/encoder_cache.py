@@ -11,26 +11,27 @@ from sim.errors import InvariantError
 class EncoderCacheManager:
     """Embeddings in GPU memory, `cache_size` of them in all.
 
-    An entry is held by the requests that still need it.  One that nobody holds stays until its space
-    is needed; then the one released first goes first.
+    An entry is held by the items that still need it: an item is a request's id and the item's index, so
+    a request in which an image occurs twice may hold it twice.  An entry that nobody holds stays until
+    its space is needed; then the one released first goes first.
     """
 
     def __init__(self, cache_size: int) -> None:
         self.cache_size = cache_size
         self.num_free_slots = cache_size  # not occupied at all
         self.num_freeable_slots = cache_size  # not occupied, or occupied by what nobody holds
-        self.holders: dict[str, set[str]] = {}
+        self.holders: dict[str, set[tuple[str, int]]] = {}
         self.freeable: OrderedDict[str, int] = OrderedDict()
         self._lengths: dict[str, int] = {}
 
     def check_and_update_cache(self, request: Request, index: int) -> bool:
-        """Whether item `index` is cached; if so the request holds it from now on."""
+        """Whether item `index` is cached; if so it is held from now on."""
         identifier = request.mm_hashes[index]
         if identifier not in self.holders:
             return False
         if not self.holders[identifier]:
             self.num_freeable_slots -= self.freeable.pop(identifier)
-        self.holders[identifier].add(request.request_id)
+        self.holders[identifier].add((request.request_id, index))
         return True
 
     def can_allocate(self, request: Request, index: int, budget: int, num_scheduled: int) -> bool:
@@ -60,10 +61,10 @@ class EncoderCacheManager:
         return True
 
     def allocate(self, request: Request, index: int) -> None:
-        """Put item `index` in, held by the request; `can_allocate` made the room."""
+        """Put item `index` in and hold it; `can_allocate` made the room."""
         identifier = request.mm_hashes[index]
         length = request.mm_positions[index].length
-        self.holders.setdefault(identifier, set()).add(request.request_id)
+        self.holders.setdefault(identifier, set()).add((request.request_id, index))
         self._lengths[identifier] = length
         self.num_free_slots -= length
         self.num_freeable_slots -= length
@@ -73,12 +74,12 @@ class EncoderCacheManager:
         return [index for index, identifier in enumerate(request.mm_hashes) if identifier in self.holders]
 
     def free_encoder_input(self, request: Request, index: int) -> None:
-        """The request needs item `index` no longer."""
+        """Item `index` is needed no longer."""
         identifier = request.mm_hashes[index]
         holders = self.holders.get(identifier)
         if not holders:
             return
-        holders.discard(request.request_id)
+        holders.discard((request.request_id, index))
         if not holders:
             length = self._lengths[identifier]
             self.freeable[identifier] = length

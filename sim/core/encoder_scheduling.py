@@ -9,9 +9,10 @@ from sim.core.request import Request
 
 
 class EncoderPlan(NamedTuple):
-    """Items to encode, the tokens that may be scheduled with them, and the budget left (embeddings)."""
+    """Items to encode, and items that one of these encodes too; tokens to schedule; the budget left (embeddings)."""
 
     inputs: list[int]
+    repeats: list[int]
     num_new_tokens: int
     budget: int
 
@@ -31,17 +32,21 @@ def plan_encoder_inputs(
     cache are held by the request from now on; room may be made for new ones, nothing is put in yet.
     """
     inputs: list[int] = []
+    repeats: list[int] = []
     planned: set[str] = set()
     num_embeddings = 0
     for index, (identifier, item) in enumerate(zip(request.mm_hashes, request.mm_positions, strict=True)):
         if item.offset >= num_computed_tokens + num_new_tokens:
             break
         end = item.offset + item.length
-        if end <= num_computed_tokens or identifier in planned:
+        if end <= num_computed_tokens:
+            continue
+        if identifier in planned:
+            repeats.append(index)
             continue
         if (
             disable_chunked_mm_input
-            and num_computed_tokens < item.offset
+            and num_computed_tokens <= item.offset
             and num_computed_tokens + num_new_tokens < end
         ):
             num_new_tokens = item.offset - num_computed_tokens
@@ -55,4 +60,4 @@ def plan_encoder_inputs(
         planned.add(identifier)
         num_embeddings += item.length
         budget -= item.length
-    return EncoderPlan(inputs, num_new_tokens, budget)
+    return EncoderPlan(inputs, repeats, num_new_tokens, budget)

@@ -231,7 +231,7 @@ class Scheduler:
 
     def _plan_encoder(self, request: Request, num_computed: int, num_new: int, step: _Step) -> EncoderPlan:
         if num_new == 0 or not request.mm_hashes:
-            return EncoderPlan([], num_new, step.encoder_budget)
+            return EncoderPlan([], [], num_new, step.encoder_budget)
         return plan_encoder_inputs(
             self.encoder_cache,
             request,
@@ -260,6 +260,8 @@ class Scheduler:
         step.encoder_budget = plan.budget
         for item in plan.inputs:
             self.encoder_cache.allocate(request, item)
+        for item in plan.repeats:
+            self.encoder_cache.check_and_update_cache(request, item)
 
     # Giving way
 
@@ -316,18 +318,10 @@ class Scheduler:
         return ended
 
     def _free_encoder_inputs(self, request: Request, num_computed_tokens: int) -> None:
-        """Release items that lie wholly in what is computed, unless the same item is in use further on."""
-        if not request.mm_hashes:
-            return
-        items = list(zip(request.mm_hashes, request.mm_positions, strict=True))
-        in_use = {
-            identifier
-            for identifier, item in items
-            if item.offset < request.num_computed_tokens and item.offset + item.length > num_computed_tokens
-        }
+        """Release items that lie wholly in what is computed."""
         for index in self.encoder_cache.get_cached_input_ids(request):
-            identifier, item = items[index]
-            if item.offset + item.length <= num_computed_tokens and identifier not in in_use:
+            item = request.mm_positions[index]
+            if item.offset + item.length <= num_computed_tokens:
                 self.encoder_cache.free_encoder_input(request, index)
 
     def _stop(self, request: Request, stopped: Collection[str]) -> bool:
@@ -389,9 +383,9 @@ class Scheduler:
                 raise InvariantError(f"{request} is among the waiting")
         running = {request.request_id for request in self.running}
         for identifier, holders in self.encoder_cache.holders.items():
-            if not holders <= running:
-                raise InvariantError(f"law 12: {sorted(holders - running)} hold item {identifier!r} and do not run")
+            if idle := sorted({request_id for request_id, _ in holders} - running):
+                raise InvariantError(f"law 12: {idle} hold item {identifier!r} and do not run")
         for blocks in (manager.req_to_blocks for manager in self.kv_cache_manager.coordinator.managers):
-            idle = [request_id for request_id, table in blocks.items() if table and request_id not in self.requests]
-            if idle:
-                raise InvariantError(f"law 2: request {idle[0]} has ended and holds blocks")
+            ended = [request_id for request_id, table in blocks.items() if table and request_id not in self.requests]
+            if ended:
+                raise InvariantError(f"law 2: request {ended[0]} has ended and holds blocks")

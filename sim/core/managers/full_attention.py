@@ -33,11 +33,11 @@ class FullAttentionManager(SingleTypeKVCacheManager):
             self.block_pool.cache_partial_block(
                 request,
                 self.req_to_blocks[request.request_id][index],
-                index * self.block_size,
+                boundary - self.hash_block_size,
                 boundary,
                 self.group_id,
                 request.block_hashes[boundary // self.hash_block_size - 1],
-                block_hashes[index - 1] if index else None,
+                request.block_hashes[boundary // self.hash_block_size - 2] if boundary > self.hash_block_size else None,
             )
 
     def find_longest_cache_hit(

@@ -93,6 +93,8 @@ class SlidingWindowManager(SingleTypeKVCacheManager):
     def cache_mask(self, request: Request, start: int, stop: int) -> list[bool] | None:
         """Blocks that end at most a window before a boundary that a hit may land on."""
         align = self.alignment_tokens
+        if self.run_blocks == 0:  # a window of one token needs no earlier block
+            return [False] * (stop - start)
         if self.retention_interval is None:
             if align == self.block_size or self.run_blocks * self.block_size >= align:
                 return None
