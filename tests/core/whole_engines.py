@@ -63,7 +63,7 @@ class World:
         if self._in_flight and not (self.config.async_scheduling and len(self._in_flight) < 2 and goes_on):
             self._apply()
 
-    def run(self, limit: int = 2000) -> None:
+    def run(self, limit: int = 400) -> None:
         """Turns until nobody is left; every request must have ended then."""
         for _ in range(limit):
             if not self.busy:
@@ -80,7 +80,7 @@ class World:
     # one turn
 
     def _schedule(self) -> SchedulerOutput:
-        alone = not self._in_flight
+        alone = not any(batch.scheduled for batch in self._in_flight)
         before = {name: self._counters(request) for name, request in self.scheduler.requests.items()}
         output = self.scheduler.schedule()
         for request, reason in self.admission.stuck(self.scheduler, output, others_in_flight=not alone):

@@ -1,0 +1,164 @@
+"""Random engines and scripts for them: tiny, so that every boundary is near."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from hypothesis import strategies as st
+from tiny_worlds import config, full, make_request, sliding
+from whole_engines import World
+
+from sim.core.cache_groups import hash_block_size
+from sim.core.scheduler_config import SchedulerConfig
+
+
+class Arrival(NamedTuple):
+    """A request to come: a prefix of a family's prompt or of an earlier conversation, and a tail of its own."""
+
+    family: int
+    shared_tokens: int
+    quotes: int | None  # the earlier request whose prompt and answer it begins with
+    own_tokens: int
+    max_tokens: int
+    stops_after: int | None
+    priority: int
+    lora: str | None
+    salt: str | None
+    items: tuple[tuple[str, int, int], ...]  # identifier, gap before it, length
+
+
+class Script(NamedTuple):
+    """Turns between events; an event is an arrival, or a number that picks whom to abort."""
+
+    events: tuple[tuple[int, Arrival | int], ...]
+
+
+ITEM_LENGTHS = {"cat": 1, "dog": 3, "map": 4, "sea": 6}
+sizes = st.integers(1, 4)
+
+
+@st.composite
+def groups(draw):
+    size = draw(sizes)
+    window = st.integers(1, 9)
+    kind = draw(st.sampled_from(["full", "sliding", "hybrid", "coarse window", "coarse full", "two full", "three"]))
+    return {
+        "full": lambda: [full(size)],
+        "sliding": lambda: [sliding(draw(window), size)],
+        "hybrid": lambda: [full(size), sliding(draw(window), size)],
+        "coarse window": lambda: [full(size), sliding(draw(window), 2 * size)],
+        "coarse full": lambda: [full(2 * size), sliding(draw(window), size)],
+        "two full": lambda: [full(size), full(size)],
+        "three": lambda: [sliding(draw(window), size), full(size), sliding(draw(window), size)],
+    }[kind]()
+
+
+@st.composite
+def engines(draw, *, plain: bool = False, caching=None):
+    """Settings of a tiny engine.  `plain`: one full group, as most are."""
+    of_groups = [full(draw(sizes))] if plain else draw(groups())
+    optional = {
+        "enable_prefix_caching": st.sampled_from([True, True, True, False]) if caching is None else st.just(caching),
+        "enable_chunked_prefill": st.sampled_from([True, True, False]),
+        "scheduling_policy": st.sampled_from(["fcfs", "priority"]),
+        "long_prefill_token_threshold": st.sampled_from([0, 0, 1, 3]),
+        "watermark": st.sampled_from([0.0, 0.0, 0.1, 0.4]),
+        "scheduler_reserve_full_isl": st.booleans(),
+        "max_loras": st.sampled_from([None, 1, 2]),
+        "disable_chunked_mm_input": st.booleans(),
+        "max_num_encoder_input_tokens": st.sampled_from([None, 4, 6, 9]),
+        "encoder_cache_size": st.sampled_from([None, 4, 6, 9]),
+        "retention_interval": st.sampled_from([None, 0, 4, 12]),
+    }
+    return config(
+        draw(st.integers(1, 14)),
+        of_groups,
+        max_num_seqs=draw(st.integers(1, 4)),
+        max_num_batched_tokens=draw(st.integers(2, 16)),
+        max_model_len=draw(st.integers(6, 40)),
+        **{name: draw(values) for name, values in optional.items()},
+    )
+
+
+rarely = st.sampled_from([False, False, False, True])
+
+
+@st.composite
+def arrivals(draw):
+    items = draw(st.lists(st.tuples(st.sampled_from(sorted(ITEM_LENGTHS)), st.integers(0, 3)), max_size=2))
+    return Arrival(
+        family=draw(st.integers(0, 1)),
+        shared_tokens=draw(st.integers(0, 14)),
+        quotes=draw(st.none() | st.integers(0, 9)),
+        own_tokens=draw(st.integers(0, 6)),
+        max_tokens=draw(st.integers(1, 9)) if not draw(rarely) else draw(st.integers(0, 30)),
+        stops_after=draw(st.none() | st.integers(1, 6)),
+        priority=draw(st.integers(0, 2)),
+        lora=draw(st.none() | st.sampled_from(["x", "y", "z"])),
+        salt=draw(st.none() | st.sampled_from(["x", "s"])),
+        items=tuple((name, gap, ITEM_LENGTHS[name]) for name, gap in items) if draw(rarely) else (),
+    )
+
+
+scripts = st.lists(
+    st.tuples(st.integers(0, 4), st.one_of(arrivals(), arrivals(), arrivals(), st.integers(0, 9))), max_size=9
+).map(lambda events: Script(tuple(events)))
+
+
+def request_of(index: int, arrival: Arrival, earlier: list, settings: SchedulerConfig, turn: int, **more):
+    """The request of an arrival; its prompt is stretched so that all its items stand in it."""
+    tokens = [10_000 * (arrival.family + 1) + j for j in range(arrival.shared_tokens)]
+    if arrival.quotes is not None and earlier:
+        quoted = earlier[arrival.quotes % len(earlier)]
+        tokens = list(quoted.token_ids(0, quoted.num_prompt_tokens + min(quoted.max_tokens, arrival.shared_tokens)))
+    tokens += [100 * (index + 1) + j for j in range(arrival.own_tokens)]
+    at, placed = 0, []
+    for identifier, gap, length in arrival.items:
+        placed.append((identifier, at + gap, length))
+        at += gap + length
+    tokens += [7] * (at - len(tokens))
+    return make_request(
+        f"r{index}",
+        tokens,
+        arrival.max_tokens,
+        block_size=hash_block_size(settings.groups),
+        arrival_time=float(turn),
+        priority=arrival.priority,
+        lora=arrival.lora,
+        salt=arrival.salt,
+        items=placed,
+        index=index,
+        **more,
+    )
+
+
+def play(settings: SchedulerConfig, script: Script, *, asynchronous: bool = False, make=request_of, **options) -> World:
+    """Play a script to its end; every law is checked on the way."""
+    stops: dict[str, int] = {}
+    world = World(settings, asynchronous=asynchronous, stop_after=stops, **options)
+    requests: list = []
+    turn = 0
+    for turns, event in script.events:
+        for _ in range(turns):
+            world.turn()
+            turn += 1
+        if isinstance(event, int):
+            if requests:
+                world.abort(requests[event % len(requests)].request_id)
+            continue
+        request = make(len(requests), event, requests, settings, turn)
+        requests.append(request)
+        if event.stops_after is not None:
+            stops[request.request_id] = event.stops_after
+        world.arrive(request)
+    world.run()
+    return world
+
+
+def usable(settings: SchedulerConfig) -> int:
+    return settings.num_gpu_blocks - 1
+
+
+def lcm(settings: SchedulerConfig) -> int:
+    return math.lcm(*(group.block_size for group in settings.groups))
