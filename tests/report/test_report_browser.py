@@ -91,8 +91,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-@pytest.mark.parametrize("kind", ["run", "sweep", "compare"])
-@pytest.mark.parametrize("width", [1280, 500])
+@pytest.mark.parametrize(("kind", "width"), [("run", 1280), ("run", 500), ("sweep", 500), ("compare", 500)])
 def test_page_in_a_browser(kind: str, width: int, pages: dict[str, Path], tmp_path: Path):
     seen = look(pages[kind], tmp_path, width)
     assert seen["errors"] == []

@@ -186,7 +186,13 @@ def test_a_damaged_folder_is_named_and_nothing_is_written(damage: Any, message: 
 
 
 def test_the_folder_above_a_single_run_will_do(tmp_path: Path):
-    write_run(tmp_path / "exp" / "one", steps=make_steps(np.random.default_rng(0), 10))
+    rng = np.random.default_rng(0)
+    nothing = {
+        "requests": make_requests(rng, 2).iloc[:0],
+        "steps": make_steps(rng, 2).iloc[:0],
+        "evictions": make_evictions(rng, 2).iloc[:0],
+    }
+    write_run(tmp_path / "exp" / "one", **nothing)
     assert write_report(tmp_path / "exp") == tmp_path / "exp" / "one" / "report.html"
     write_run(tmp_path / "exp" / "two")
     with pytest.raises(ResultsError, match="holds 2 runs; name one of them: one, two"):
