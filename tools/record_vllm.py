@@ -6,7 +6,7 @@ docs/fidelity.md), and writes the recording:
 
     python tools/record_vllm.py scenario.json recording.json.gz
 
-The synchronous scheduler is recorded; a scenario with ``async_scheduling`` is refused.  Written for
+The synchronous scheduler is recorded, or with ``async_scheduling`` the asynchronous one.  Written for
 vLLM 0.33; vLLM's internal interfaces move, so another version may need another import or argument
 here, which then fails with vLLM's own message.
 """
@@ -21,6 +21,7 @@ import math
 import os
 import sys
 import tempfile
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -83,17 +84,21 @@ class Recorder:
         self.version = vllm.__version__
         self.scenario = scenario
         self.engine = scenario["engine"]
-        if self.engine.get("async_scheduling"):
-            fail("scenario: async_scheduling is not recorded by this script")
+        self.asynchronous = bool(self.engine.get("async_scheduling"))
+        self.in_flight: deque[tuple[int, Any, list[str]]] = deque()
         os.environ.pop("PYTHONHASHSEED", None)
         self.scheduler = self._make_scheduler()
         self.hasher = self._make_hasher()
+        # the end of a step publishes its events itself
+        self.published: list[Any] = []
+        self.scheduler.kv_event_publisher.publish = lambda batch: self.published.extend(batch.events)
         self.order = {entry["id"]: index for index, entry in enumerate(scenario["requests"])}
 
     def _make_scheduler(self) -> Any:
         from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
         from vllm.config.kv_events import KVEventsConfig
         from vllm.v1.core.encoder_cache_manager import EncoderCacheManager
+        from vllm.v1.core.sched.async_scheduler import AsyncScheduler
         from vllm.v1.core.sched.scheduler import Scheduler
         from vllm.v1.structured_output import StructuredOutputManager
 
@@ -111,7 +116,7 @@ class Recorder:
                 max_model_len=engine["max_model_len"],
                 enable_chunked_prefill=engine.get("enable_chunked_prefill", True),
                 is_encoder_decoder=False,
-                async_scheduling=False,
+                async_scheduling=self.asynchronous,
                 **{ours: engine[name] for name, ours in optional.items() if name in engine},
             ),
             model_config=ModelConfig(
@@ -130,7 +135,7 @@ class Recorder:
         config.cache_config.num_gpu_blocks = engine["num_gpu_blocks"]
         groups = engine.get("groups") or [{"kind": "full", "block_size": engine["block_size"]}]
         sizes = [group["block_size"] for group in groups]
-        scheduler = Scheduler(
+        scheduler = (AsyncScheduler if self.asynchronous else Scheduler)(
             vllm_config=config,
             kv_cache_config=self._groups(groups, engine["num_gpu_blocks"], engine.get("retention_interval")),
             structured_output_manager=StructuredOutputManager(config),
@@ -229,9 +234,8 @@ class Recorder:
         queue = self.scheduler.kv_cache_manager.block_pool.free_block_queue
         return [block.block_id for block in queue.get_all_free_blocks()]
 
-    def step(self, number: int) -> dict[str, Any]:
-        """One step: arrivals, aborts, schedule, end."""
-        from vllm.v1.outputs import ModelRunnerOutput
+    def _arrive(self, number: int) -> None:
+        """Arrivals and aborts of a step."""
         from vllm.v1.request import RequestStatus
 
         scheduler = self.scheduler
@@ -240,6 +244,10 @@ class Recorder:
                 scheduler.add_request(self._request(index))
         gone = [abort["id"] for abort in self.scenario.get("aborts", []) if abort["step"] == number]
         scheduler.finish_requests([name for name in gone if name in scheduler.requests], RequestStatus.FINISHED_ABORTED)
+
+    def _schedule(self, number: int) -> dict[str, Any]:
+        """Put a batch in flight; tell what was decided."""
+        scheduler = self.scheduler
         before = {name: request.num_preemptions for name, request in scheduler.requests.items()}
         output = scheduler.schedule()
         scheduled = dict(output.num_scheduled_tokens)
@@ -248,54 +256,94 @@ class Recorder:
         blocks |= {
             name: [list(g) for g in ids] for name, ids in zip(cached.req_ids, cached.new_block_ids, strict=True) if ids
         }
+        requests = scheduler.requests
+        if self.asynchronous:
+            samples = [name for name in scheduled if not requests[name].is_prefill_chunk]
+        else:
+            samples = [name for name in scheduled if requests[name].num_computed_tokens >= requests[name].num_tokens]
+        self.in_flight.append((number, output, samples))
         free = self._free_ids()
         stats = scheduler.kv_cache_manager.make_prefix_cache_stats()
-        fields = {
+        return {
             "step": number,
             "scheduled": scheduled,
-            "computed_before": {n: scheduler.requests[n].num_computed_tokens - k for n, k in scheduled.items()},
+            "computed_before": {name: requests[name].num_computed_tokens - k for name, k in scheduled.items()},
             "block_ids": {name: ids for name, ids in blocks.items() if any(ids)},
             "preempted": sorted(
-                name for name, request in scheduler.requests.items() if request.num_preemptions > before.get(name, 0)
+                name for name, request in requests.items() if request.num_preemptions > before.get(name, 0)
             ),
             "encoder_inputs": {name: list(ids) for name, ids in output.scheduled_encoder_inputs.items() if ids},
             "running": [request.request_id for request in scheduler.running],
-            "waiting": len(scheduler.waiting),
+            "waiting": len(scheduler.waiting) + len(getattr(scheduler, "skipped_waiting", ())),
             "num_free_blocks": len(free),
             "free_queue_sha": sha(free),
             "free_queue_head": free[:6],
-            "events": [event_fields(event) for event in scheduler.kv_cache_manager.take_events()],
+            "events": self._events(),
             "prefix_cache": {name: getattr(stats, name, 0) for name in STATISTICS},
-        }
+        } | ({"samples": sorted(samples)} if self.asynchronous else {})
+
+    def _events(self) -> list[Any]:
+        events = [*self.published, *self.scheduler.kv_cache_manager.take_events()]
+        self.published.clear()
+        return [event_fields(event) for event in events]
+
+    def _apply(self) -> tuple[int, list[str]]:
+        """The oldest batch has run: the step that scheduled it, and who ended."""
+        from vllm.v1.outputs import ModelRunnerOutput
+
+        number, output, samples = self.in_flight.popleft()
+        scheduler = self.scheduler
         alive = set(scheduler.requests)
-        ids = list(scheduled)
-        sampled = []
+        ids = list(output.num_scheduled_tokens)
+        tokens = []
         for name in ids:
-            request = scheduler.requests[name]
-            done = request.num_computed_tokens >= request.num_tokens
-            sampled.append([answer_token(self.order[name], request.num_tokens)] if done else [])
+            request = scheduler.requests.get(name)
+            position = request.num_tokens if request is not None else 0
+            tokens.append([answer_token(self.order[name], position)] if name in samples else [])
         scheduler.update_from_output(
             output,
             ModelRunnerOutput(
                 req_ids=ids,
                 req_id_to_index={name: position for position, name in enumerate(ids)},
-                sampled_token_ids=sampled,
+                sampled_token_ids=tokens,
                 logprobs=None,
                 prompt_logprobs_dict={},
                 pooler_output=[],
             ),
         )
-        fields["finished"] = sorted(alive - set(scheduler.requests), key=self.order.__getitem__)
+        return number, sorted(alive - set(scheduler.requests), key=self.order.__getitem__)
+
+    def step(self, number: int) -> dict[str, Any]:
+        """One step of the synchronous loop."""
+        self._arrive(number)
+        fields = self._schedule(number)
+        fields["finished"] = self._apply()[1]
+        fields["free_queue_sha_after"] = sha(self._free_ids())
+        self._events()  # a synchronous step has none at its end
+        return fields
+
+    def turn(self, number: int) -> dict[str, Any]:
+        """One turn of the asynchronous loop: at most two batches are in flight."""
+        self._arrive(number)
+        fields: dict[str, Any] = {"step": number, "scheduled": None}
+        if self.scheduler.has_requests():
+            fields = self._schedule(number)
+        fields |= {"applied": None, "finished": [], "events_after": []}
+        goes_on = bool(fields["scheduled"]) or self.scheduler.has_requests()
+        if self.in_flight and not (len(self.in_flight) < 2 and goes_on):
+            fields["applied"], fields["finished"] = self._apply()
+            fields["events_after"] = self._events()
         fields["free_queue_sha_after"] = sha(self._free_ids())
         return fields
 
     def record(self) -> dict[str, Any]:
         """The whole scenario."""
         arrivals = sorted(entry["arrival_step"] for entry in self.scenario["requests"])
+        take = self.turn if self.asynchronous else self.step
         steps, number = [], 0
         while True:
-            steps.append(self.step(number))
-            if self.scheduler.requests:
+            steps.append(take(number))
+            if self.scheduler.requests or (self.asynchronous and (self.in_flight or self.scheduler.has_requests())):
                 number += 1
                 continue
             later = [step for step in arrivals if step > number]
