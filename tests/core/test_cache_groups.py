@@ -108,12 +108,18 @@ class TestSlidingWindow:
         engine.pool.evict_blocks([table[tokens] for tokens in (2, 6, 10)])
         assert hits(engine, 14)[0] == 0
 
-    @pytest.mark.parametrize(("window", "needs"), [(1, 0), (2, 1), (3, 1), (4, 2), (5, 2), (6, 3)])
+    @pytest.mark.parametrize(("window", "needs"), [(2, 1), (3, 1), (4, 2), (5, 2), (6, 3)])
     def test_a_run_is_as_long_as_the_window_needs(self, window, needs):
         engine = served((sliding(window),), 12, retention_interval=None)
         length, (blocks,) = hits(engine, 14)
         assert length == 12
-        assert sum(1 for block in blocks if block) == max(needs, 1)
+        assert sum(1 for block in blocks if block) == needs
+
+    @pytest.mark.parametrize("retention", [None, 0, 4])
+    def test_a_window_of_one_token_keeps_no_key(self, retention):
+        engine = served((sliding(1),), 12, retention_interval=retention)
+        assert hits(engine, 14)[0] == 0
+        assert not any(block.block_hash for block in engine.pool.blocks)
 
     def test_what_left_the_window_is_freed_before_each_allocation(self):
         engine = Engine(config(20, self.GROUPS, max_num_batched_tokens=4, retention_interval=None))

@@ -127,7 +127,8 @@ class TestPlan:
 
     @staticmethod
     def plan(cache, request, computed, new, budget=100, whole=False):
-        return tuple(plan_encoder_inputs(cache, request, computed, new, budget, whole))
+        found = plan_encoder_inputs(cache, request, computed, new, budget, whole)
+        return found.inputs, found.num_new_tokens, found.budget
 
     @pytest.mark.parametrize(
         ("computed", "new", "inputs", "left"),
@@ -161,14 +162,16 @@ class TestPlan:
         put(cache, other)
         cache.free(other)
         assert self.plan(cache, request_, 0, 8, budget=0) == ([], 8, 0)
-        assert cache.holders["x"] == {"a"}
+        assert cache.holders["x"] == {("a", 0)}
 
     def test_chunks_may_not_split_an_item(self, request_):
         cache = EncoderCacheManager(10)
         assert self.plan(cache, request_, 0, 6, whole=True) == ([], 4, 100)
         assert self.plan(cache, request_, 0, 8, whole=True) == ([0], 8, 96)
-        assert self.plan(cache, request_, 4, 2, whole=True) == ([0], 2, 96), "it begins with the item: no way around"
+        assert self.plan(cache, request_, 4, 2, whole=True) == ([], 0, 100), "nothing is left before it"
+        assert self.plan(cache, request_, 5, 2, whole=True) == ([0], 2, 96), "a hit inside has split it already"
 
     def test_the_same_item_twice_is_encoded_once(self):
         request = make_request("a", 20, items=[("x", 2, 4), ("x", 10, 4)])
         assert self.plan(EncoderCacheManager(5), request, 0, 20, budget=4) == ([0], 20, 0)
+        assert plan_encoder_inputs(EncoderCacheManager(5), request, 0, 20, 4, False).repeats == [1]
