@@ -41,16 +41,13 @@ def plan_encoder_inputs(
         end = item.offset + item.length
         if end <= num_computed_tokens:
             continue
+        splits = num_computed_tokens <= item.offset and num_computed_tokens + num_new_tokens < end
+        if disable_chunked_mm_input and splits:
+            num_new_tokens = item.offset - num_computed_tokens
+            break
         if identifier in planned:
             repeats.append(index)
             continue
-        if (
-            disable_chunked_mm_input
-            and num_computed_tokens <= item.offset
-            and num_computed_tokens + num_new_tokens < end
-        ):
-            num_new_tokens = item.offset - num_computed_tokens
-            break
         if cache.check_and_update_cache(request, index):
             continue
         if not cache.can_allocate(request, index, budget, num_embeddings):
