@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 from hypothesis import strategies as st
@@ -10,6 +9,7 @@ from tiny_worlds import config, full, make_request, sliding
 from whole_engines import World
 
 from sim.core.cache_groups import hash_block_size
+from sim.core.request import Request
 from sim.core.scheduler_config import SchedulerConfig
 
 
@@ -133,32 +133,37 @@ def request_of(index: int, arrival: Arrival, earlier: list, settings: SchedulerC
     )
 
 
-def play(settings: SchedulerConfig, script: Script, *, asynchronous: bool = False, make=request_of, **options) -> World:
-    """Play a script to its end; every law is checked on the way."""
+def play(
+    settings: SchedulerConfig,
+    script: Script,
+    *,
+    asynchronous: bool = False,
+    make=request_of,
+    world: type[World] = World,
+    intruder: tuple[int, Request] | None = None,
+) -> World:
+    """Play a script to its end; every law is checked on the way.
+
+    `make` builds the request of an arrival; `intruder` is one more request that comes before that event.
+    """
     stops: dict[str, int] = {}
-    world = World(settings, asynchronous=asynchronous, stop_after=stops, **options)
-    requests: list = []
+    engine = world(settings, asynchronous=asynchronous, stop_after=stops)
+    requests: list[Request] = []
     turn = 0
-    for turns, event in script.events:
+    for place, (turns, event) in enumerate((*script.events, (0, None))):
+        if intruder is not None and intruder[0] == place:
+            engine.arrive(intruder[1])
         for _ in range(turns):
-            world.turn()
+            engine.turn()
             turn += 1
         if isinstance(event, int):
             if requests:
-                world.abort(requests[event % len(requests)].request_id)
-            continue
-        request = make(len(requests), event, requests, settings, turn)
-        requests.append(request)
-        if event.stops_after is not None:
-            stops[request.request_id] = event.stops_after
-        world.arrive(request)
-    world.run()
-    return world
-
-
-def usable(settings: SchedulerConfig) -> int:
-    return settings.num_gpu_blocks - 1
-
-
-def lcm(settings: SchedulerConfig) -> int:
-    return math.lcm(*(group.block_size for group in settings.groups))
+                engine.abort(requests[event % len(requests)].request_id)
+        elif event is not None:
+            request = make(len(requests), event, requests, settings, turn)
+            requests.append(request)
+            if event.stops_after is not None:
+                stops[request.request_id] = event.stops_after
+            engine.arrive(request)
+    engine.run()
+    return engine
