@@ -1,7 +1,8 @@
 """Conditions of a sweep, such as ``engine.block_size * memory.num_gpu_blocks <= 1000000``.
 
-A condition is an expression over configuration paths, numbers, texts and lists; nothing in it is
-called, and nothing but the configuration can be reached.
+An entry of a list is written ``workloads[0].limit``; a variant is known by name as ``variant``.  A condition
+is an expression over configuration paths, numbers, texts and lists; nothing in it is called, and
+nothing but the configuration can be reached.
 """
 
 from __future__ import annotations
@@ -33,15 +34,16 @@ class Condition:
         self.text = text
         try:
             self._tree = ast.parse(text.strip(), mode="eval").body
-        except SyntaxError as error:
-            raise ConfigError(f"sweep.where: {text!r}: {error.msg}; write it like a.b * c.d <= 100") from None
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            reason = error.msg if isinstance(error, SyntaxError) else str(error) or "too deep"
+            raise ConfigError(f"sweep.where: {text!r}: {reason}; write it like a.b * c.d <= 100") from None
         self._check(self._tree)
 
     def _check(self, node: ast.AST) -> None:
         """Refuse everything that is not plain arithmetic, comparison or logic."""
         allowed = (
             ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.BinOp, ast.Compare, ast.Constant,
-            ast.Name, ast.Attribute, ast.Load, ast.List, ast.Tuple, *_BINARY, *_COMPARE,
+            ast.Name, ast.Attribute, ast.Subscript, ast.Load, ast.List, ast.Tuple, *_BINARY, *_COMPARE,
         )  # fmt: skip
         for inner in ast.walk(node):
             if not isinstance(inner, allowed):
@@ -50,26 +52,32 @@ class Condition:
                     f"sweep.where: {self.text!r}: {kind} is not allowed; use paths, numbers, + - * / // %, "
                     "comparisons, in, and, or, not"
                 )
-            if isinstance(inner, ast.Attribute):
+            if isinstance(inner, ast.Attribute | ast.Subscript):
                 self._path(inner)
 
     def holds(self, lookup: Lookup) -> bool:
         """Whether it is true, given a function from configuration path to value.
 
-        Raises `ConfigError` when the values cannot be computed with.
+        The function raises `KeyError` with the path, and maybe a hint, for one that there is not.
+        Raises `ConfigError` then, and when the values cannot be computed with.
         """
         try:
             return bool(self._value(self._tree, lookup))
-        except (TypeError, ZeroDivisionError, KeyError) as error:
-            reason = f"{error.args[0]} is no path of the configuration" if isinstance(error, KeyError) else str(error)
-            raise ConfigError(f"sweep.where: {self.text!r}: {reason}") from None
+        except KeyError as error:
+            path, *hint = error.args
+            said = "; ".join([f"{path} is no value of the configuration", *hint])
+            raise ConfigError(f"sweep.where: {self.text!r}: {said}") from None
+        except (TypeError, ArithmeticError) as error:
+            raise ConfigError(f"sweep.where: {self.text!r}: {error}") from None
 
     def _path(self, node: ast.expr) -> str:
         if isinstance(node, ast.Name):
             return node.id
         if isinstance(node, ast.Attribute):
             return f"{self._path(node.value)}.{node.attr}"
-        raise ConfigError(f"sweep.where: {self.text!r}: a path is names joined by dots")
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and type(node.slice.value) is int:
+            return f"{self._path(node.value)}.{node.slice.value}"
+        raise ConfigError(f"sweep.where: {self.text!r}: a path is names joined by dots, such as workloads[0].limit")
 
     def _value(self, node: ast.expr, lookup: Lookup) -> Any:
         match node:
@@ -77,7 +85,7 @@ class Condition:
                 return value
             case ast.Name(id=name) if name in _NAMES:
                 return _NAMES[name]
-            case ast.Name() | ast.Attribute():
+            case ast.Name() | ast.Attribute() | ast.Subscript():
                 return lookup(self._path(node))
             case ast.List(elts=items) | ast.Tuple(elts=items):
                 return [self._value(item, lookup) for item in items]

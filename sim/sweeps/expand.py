@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
 from sim.config import ExperimentConfig
-from sim.config.errors import ConfigFaults, Places, fault_lines
+from sim.config.errors import ConfigFaults, Places, nearest
 from sim.config.load import LoadedConfig, config_from_mapping, config_hash
-from sim.config.overrides import Override, apply_overrides, parse_override
-from sim.config.sweep import SweepConfig
+from sim.config.overrides import Override, apply_overrides
+from sim.config.yaml_io import KeyPath
 from sim.errors import ConfigError
+from sim.sweeps.axes import Change, Combination, combinations, count_points, read_sweep
 from sim.sweeps.condition import Condition
 
 _FAULTS_SHOWN = 20
-NAMES_DIGITS = 12
+NAME_DIGITS = 12
 
 
 class Point(NamedTuple):
-    """One point: its number, what it changes (path → value), its configuration and the name of its folder."""
+    """One point: its number, its parameters (path → value), its configuration and the name of its folder."""
 
     number: int
     parameters: dict[str, Any]
     config: ExperimentConfig
     folder: str
+
+    @property
+    def title(self) -> str:
+        """The parameters in one line."""
+        return ", ".join(f"{path}={value}" for path, value in self.parameters.items())
 
 
 class Sweep(NamedTuple):
@@ -41,137 +43,130 @@ class Sweep(NamedTuple):
     same: int
 
 
-def read_sweep(loaded: LoadedConfig, axes: Iterable[str] = ()) -> tuple[dict[str, Any], SweepConfig]:
-    """The base mapping without ``sweep:``, and the sweep with axes of ``--sweep a.b=8,16`` added.
-
-    Raises:
-        ConfigError: a fault in the section, an axis that cannot be read, or no sweep at all.
-    """
-    base = {key: value for key, value in loaded.data.items() if key != "sweep"}
-    section = loaded.data.get("sweep") or {}
-    try:
-        sweep = SweepConfig.model_validate(section)
-    except ValidationError as error:
-        raise ConfigFaults(fault_lines(error, SweepConfig, section, loaded.places, ("sweep",))) from None
-    grid = dict(sweep.grid)
-    for text in axes:
-        path, values = parse_axis(text)
-        grid[path] = values
-    sweep = sweep.model_copy(update={"grid": grid})
-    if not (sweep.grid or sweep.zip or sweep.variants or sweep.seeds):
-        raise ConfigError("sweep: no axis to sweep; give sweep: {grid: {PATH: [VALUES]}} or --sweep PATH=V1,V2")
-    return base, sweep
-
-
-def parse_axis(text: str) -> tuple[str, list[Any]]:
-    """``engine.block_size=8,16,32`` as a path and its values; commas inside brackets or quotes stay."""
-    path, separator, values = text.partition("=")
-    if not separator or not values.strip():
-        raise ConfigError(f"--sweep {text}: must be PATH=V1,V2,… such as engine.block_size=8,16,32")
-    parsed = parse_override(f"{path}=[{values}]").value
-    if not isinstance(parsed, list) or not parsed:
-        raise ConfigError(f"--sweep {text}: must be PATH=V1,V2,… such as engine.block_size=8,16,32")
-    return path.strip(), parsed
-
-
-def count_points(sweep: SweepConfig) -> int:
-    """How many combinations there are, before any condition."""
-    zipped = len(next(iter(sweep.zip.values()), [None]))
-    seeds = sweep.seeds if isinstance(sweep.seeds, int) else len(sweep.seeds or [0])
-    return (
-        math.prod(len(values) for values in sweep.grid.values())
-        * zipped
-        * (len(sweep.variants) if sweep.variants else 1)
-        * seeds
-    )
-
-
-def expand(loaded: LoadedConfig, axes: Iterable[str] = ()) -> Sweep:
+def expand(loaded: LoadedConfig, axes: Iterable[str] = (), *, most_points: int | None = None) -> Sweep:
     """Make and validate every point.
+
+    Args:
+        loaded: the configuration, not yet validated.
+        axes: further axes, texts as after ``--sweep``.
+        most_points: refuse a sweep with more combinations than this.
 
     Raises:
         ConfigError: one line for every fault of every point (the first 20), before anything runs.
     """
     base, section = read_sweep(loaded, axes)
+    if most_points is not None and (count := count_points(section)) > most_points:
+        raise ConfigError(f"sweep: {count:,} points are more than the {most_points:,} that were asked for")
     conditions = [Condition(text) for text in section.where]
     points: list[Point] = []
-    faults: dict[str, None] = {}
+    faults = _Faults(loaded.places)
     seen: set[str] = set()
     left_out = same = 0
-    for parameters, changes in _combinations(section, base):
-        try:
-            data = apply_overrides(base, [_override(path, value) for path, value in changes.items()])
-            config = config_from_mapping(data, _places(loaded.places, changes))
-        except ConfigFaults as error:
-            faults.update(dict.fromkeys(error.lines))
+    for combination in combinations(section, base):
+        config = faults.checked(base, combination)
+        if config is None:
             continue
-        except ConfigError as error:
-            faults[str(error)] = None
-            continue
-        dumped = config.model_dump(mode="json")
-        if not all(condition.holds(lambda path, known=dumped: _lookup(known, path)) for condition in conditions):  # type: ignore[misc]
-            left_out += 1
-            continue
-        folder = config_hash(config)[:NAMES_DIGITS]
+        if conditions:
+            known = config.model_dump(mode="json") | combination.parameters
+            if not all(condition.holds(lambda path, known=known: _lookup(known, path)) for condition in conditions):  # type: ignore[misc]
+                left_out += 1
+                continue
+        folder = config_hash(config)[:NAME_DIGITS]
         if folder in seen:
             same += 1
             continue
         seen.add(folder)
-        points.append(Point(len(points), parameters, config, folder))
-    if faults:
-        lines = list(faults)
-        if len(lines) > _FAULTS_SHOWN:
-            lines = [*lines[:_FAULTS_SHOWN], f"and {len(lines) - _FAULTS_SHOWN} more faults of points"]
-        raise ConfigFaults(lines)
+        points.append(Point(len(points), combination.parameters, config, folder))
+    faults.raise_if_any()
     if not points:
         raise ConfigError(f"sweep.where: no point is left of {left_out}: the conditions leave all of them out")
     names = list(dict.fromkeys(name for point in points for name in point.parameters))
     return Sweep(points[0].config.name, points, names, _fixed(base, names), left_out, same)
 
 
-def _combinations(sweep: SweepConfig, base: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """What each point shows as its parameters, and what it changes."""
-    grid = [[(path, value) for value in values] for path, values in sweep.grid.items()]
-    zipped = [tuple(row) for row in zip(*sweep.zip.values(), strict=True)] or [()]
-    variants: list[Any] = list(sweep.variants) if sweep.variants else [None]
-    first = base.get("seed", 0)
-    if isinstance(sweep.seeds, int):
-        seeds: list[Any] = [first + k for k in range(sweep.seeds)] if isinstance(first, int) else [first]
-    else:
-        seeds = list(sweep.seeds) if sweep.seeds else [None]
-    for variant, row, combination, seed in itertools.product(variants, zipped, itertools.product(*grid), seeds):
-        axes = dict(zip(sweep.zip, row, strict=True)) | dict(combination)
-        if seed is not None:
-            axes["seed"] = seed
-        if variant is None:
-            yield axes, axes
-        else:
-            yield {"variant": variant.name} | axes, dict(variant.set) | axes
+def first_point(loaded: LoadedConfig, axes: Iterable[str] = ()) -> Point:
+    """The first combination alone, without looking at the others.  Raises `ConfigError` for its faults."""
+    base, section = read_sweep(loaded, axes)
+    faults = _Faults(loaded.places)
+    combination = next(combinations(section, base))
+    config = faults.checked(base, combination)
+    faults.raise_if_any()
+    assert config is not None
+    return Point(0, combination.parameters, config, config_hash(config)[:NAME_DIGITS])
 
 
-def _override(path: str, value: Any) -> Override:
-    return parse_override(f"{path}=0")._replace(value=value, text=f"{path}={value}")
+class _Faults:
+    """The faults of all points: one that stands in the sweep is said once, others with their first point."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._lines: dict[str, tuple[str, int]] = {}
+
+    def checked(self, base: dict[str, Any], combination: Combination) -> ExperimentConfig | None:
+        """The configuration of a point, or None when it has faults."""
+        places, own = self._point_places(combination.changes)
+        for change in combination.changes:
+            try:
+                base = apply_overrides(base, [_override(change)])
+            except ConfigError as error:
+                self._add(self._places.fault(change.place, str(error).partition(": ")[2]), "")
+                return None
+        try:
+            return config_from_mapping(base, places)
+        except ConfigFaults as error:
+            for line in error.lines:
+                elsewhere = not line.startswith(own)
+                self._add(line, ", ".join(f"{k}={v}" for k, v in combination.parameters.items()) if elsewhere else "")
+        return None
+
+    def _add(self, line: str, point: str) -> None:
+        first, times = self._lines.get(line, (point, 0))
+        self._lines[line] = (first, times + 1)
+
+    def _point_places(self, changes: list[Change]) -> tuple[Places, tuple[str, ...]]:
+        """Places in which a changed value stands where the sweep gives it."""
+        places = Places(self._places.file, self._places.lines)
+        places.overrides = dict(self._places.overrides)
+        for change in changes:
+            where = self._places.fault(change.place, "").partition(": ")[0] or "sweep"
+            places.overrides[_keys(change.path)] = where if where.startswith("--sweep") else f"{where}: sweep"
+        return places, tuple(places.overrides[_keys(change.path)] for change in changes)
+
+    def raise_if_any(self) -> None:
+        """Raise `ConfigFaults` with all of them."""
+        if not self._lines:
+            return
+        lines = []
+        for line, (point, times) in self._lines.items():
+            more = f", and {times - 1} more points" if times > 1 else ""
+            lines.append(f"{line} (point {point}{more})" if point else line)
+        if len(lines) > _FAULTS_SHOWN:
+            lines = [*lines[:_FAULTS_SHOWN], f"and {len(lines) - _FAULTS_SHOWN} more faults of points"]
+        raise ConfigFaults(lines)
 
 
-def _places(places: Places, changes: Mapping[str, Any]) -> Places:
-    """Faults of a point name the sweep's value as their place."""
-    copy = Places(places.file, places.lines)
-    copy.overrides = dict(places.overrides)
-    for path, value in changes.items():
-        copy.overrides[_override(path, value).path] = f"{places.file}: sweep {path}={value}"
-    return copy
+def _keys(path: str) -> KeyPath:
+    return tuple(int(part) if part.isdecimal() else part.strip() for part in path.split("."))
 
 
-def _lookup(data: Any, path: str) -> Any:
-    at = data
-    for part in path.split("."):
-        if isinstance(at, dict) and part in at:
+def _override(change: Change) -> Override:
+    return Override(_keys(change.path), change.value, change.path)
+
+
+def _lookup(known: Mapping[str, Any], path: str) -> Any:
+    """The value at a path; `KeyError` says what would be right."""
+    at: Any = known
+    for part in [path] if path in known else path.split("."):
+        if isinstance(at, Mapping) and part in at:
             at = at[part]
         elif isinstance(at, list) and part.isdecimal() and int(part) < len(at):
             at = at[int(part)]
         else:
-            raise KeyError(path)
-    return at
+            break
+    else:
+        return at
+    near = nearest(path, flatten(known))
+    raise KeyError(path, f"did you mean {' or '.join(near)}?" if near else "kvsim schema lists the keys")
 
 
 def _fixed(base: Mapping[str, Any], parameters: Iterable[str]) -> dict[str, Any]:

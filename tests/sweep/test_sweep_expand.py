@@ -9,8 +9,9 @@ import pytest
 from sim.config.errors import Places
 from sim.config.load import LoadedConfig
 from sim.errors import ConfigError
+from sim.sweeps.axes import count_points, parse_axis, read_sweep
 from sim.sweeps.condition import Condition
-from sim.sweeps.expand import count_points, expand, flatten, parse_axis, read_sweep
+from sim.sweeps.expand import expand, flatten
 
 BASE: dict[str, Any] = {
     "name": "tiny",
@@ -78,8 +79,8 @@ def test_a_changed_point_has_another_folder() -> None:
         ({"grid": {"seed": [1]}, "zip": {"seed": [1]}}, "once"),
         ({"variants": [{"name": "a"}, {"name": "a"}]}, "two variants are named a"),
         ({"seeds": 0}, "sweep.seeds"),
-        ({"grid": {"name.x": [1]}}, "name holds 'tiny'"),
-        ({"grid": {"engine.block_size": [8]}, "where": ["engine.nothing > 1"]}, "engine.nothing is no path"),
+        ({"grid": {"name.x": [1]}}, "cannot be swept"),
+        ({"grid": {"engine.block_size": [8]}, "where": ["engine.nothing > 1"]}, "engine.nothing is no value"),
         ({"grid": {"engine.block_size": [8]}, "where": ["engine.block_size > 8"]}, "no point is left"),
         ({"grid": {"engine.block_size": [8]}, "where": ["open('x')"]}, "Call is not allowed"),
         ({"grid": {"engine.block_size": [8]}, "where": ["1 +"]}, "write it like"),
