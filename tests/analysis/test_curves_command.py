@@ -72,10 +72,6 @@ def test_memory_becomes_blocks(trace: str, capsys: pytest.CaptureFixture[str]) -
     points = result["curves"]["optimum"]["points"]
     pairs = [(point["capacity_blocks"], point["capacity_bytes"]) for point in points]
     assert pairs == [(2, 1024), (4, 2048), (8, 4096)]
-        (2, 1024),
-        (4, 2048),
-        (8, 4096),
-    ]
     result = run_json(capsys, trace, "--memory", "1GiB", "--model", "llama-3.1-8b")
     assert result["block_bytes"] == 2 * 512 * 8 * 128 * 2 * 32
 
