@@ -161,24 +161,22 @@ class ReferenceEngine:
     def advance(self, now_s: float, until_s: float) -> float | None:
         """Take one step (or turn), whatever `until_s` is; see `Decider`."""
         in_flight = self._in_flight
-        while True:
+        while self._alive and len(in_flight) < self._most_in_flight:
             batch = self._schedule(now_s)
-            results_to_come = any(other.output.scheduled for other in in_flight)
-            rejected = self._admission.stuck(self.scheduler, batch.output, others_in_flight=results_to_come)
+            rejected = self._admission.stuck(self.scheduler, batch.output, others_in_flight=bool(in_flight))
             for request, reason in rejected:
                 self._reject(request, reason, now_s)
             if self._check:
                 self.check()
-            idle = not batch.output.scheduled and not batch.output.preempted and not in_flight
-            if idle and self._alive:
-                # nothing has changed, so it was no step
-                self._steps -= 1
-                if not rejected:
-                    return None
+            if batch.output.scheduled or batch.output.preempted or in_flight:
+                in_flight.append(batch)
                 continue
-            in_flight.append(batch)
-            if len(in_flight) >= self._most_in_flight or not (batch.output.scheduled or self._alive):
-                break
+            # nothing has changed, so it was no step
+            self._steps -= 1
+            if not rejected:
+                return None
+        if not in_flight:
+            return now_s
         oldest = in_flight.popleft()
         self._apply(oldest)
         if self._check:
