@@ -38,7 +38,7 @@ class FreeKVCacheBlockQueue:
         for _ in range(n):
             if block is None or block is self._tail:
                 raise InvariantError(
-                    f"free queue: num_free_blocks says {self.num_free_blocks}, the links end after {len(taken)} blocks"
+                    f"law 1: num_free_blocks says {self.num_free_blocks}, the links end after {len(taken)} blocks"
                 )
             taken.append(block)
             block = block.next_free_block
@@ -101,7 +101,7 @@ class FreeKVCacheBlockQueue:
         before = self._head
         for block in self.iter_blocks_after(None):
             if block.prev_free_block is not before:
-                raise InvariantError(f"free queue: {block} does not point back to block {before.block_id}")
+                raise InvariantError(f"law 1: {block} does not point back to block {before.block_id}")
             if block.ref_cnt != 0 or block.is_null:
                 raise InvariantError(f"law 4: {block} is in the free queue and in use")
             before = block
@@ -109,6 +109,6 @@ class FreeKVCacheBlockQueue:
             if seen > self.num_free_blocks:
                 break
         if seen != self.num_free_blocks:
-            raise InvariantError(f"free queue: {seen} blocks are linked, num_free_blocks is {self.num_free_blocks}")
+            raise InvariantError(f"law 1: {seen} blocks are linked, num_free_blocks is {self.num_free_blocks}")
         if self._tail.prev_free_block is not before:
-            raise InvariantError("free queue: the tail does not point back to the last block")
+            raise InvariantError("law 1: the tail does not point back to the last block")

@@ -363,7 +363,7 @@ class Scheduler:
         return False
 
     def check(self) -> None:
-        """Raise `InvariantError` unless every part agrees with every other."""
+        """Raise `InvariantError` unless every part agrees with every other (laws 1 to 5, 12, 14 and 15)."""
         self.kv_cache_manager.check()
         self.encoder_cache.check()
         waiting = list(self.waiting)
@@ -372,15 +372,15 @@ class Scheduler:
                 f"law 5: {len(self.running)} running + {len(waiting)} waiting != {len(self.requests)} alive"
             )
         if len(self.running) > self.config.max_num_seqs:
-            raise InvariantError(f"{len(self.running)} requests run, max_num_seqs is {self.config.max_num_seqs}")
+            raise InvariantError(f"law 14: {len(self.running)} run, max_num_seqs is {self.config.max_num_seqs}")
         for request in self.running:
             if request.status is not RequestStatus.RUNNING:
-                raise InvariantError(f"{request} is among the running")
+                raise InvariantError(f"law 15: {request} is among the running")
             if not 0 < request.num_computed_tokens <= request.num_tokens + request.num_output_placeholders:
-                raise InvariantError(f"{request} runs with {request.num_output_placeholders} placeholders")
+                raise InvariantError(f"law 15: {request} runs with {request.num_output_placeholders} placeholders")
         for request in waiting:
             if request.status not in (RequestStatus.WAITING, RequestStatus.PREEMPTED) or request.num_computed_tokens:
-                raise InvariantError(f"{request} is among the waiting")
+                raise InvariantError(f"law 15: {request} is among the waiting")
         running = {request.request_id for request in self.running}
         for identifier, holders in self.encoder_cache.holders.items():
             if idle := sorted({request_id for request_id, _ in holders} - running):

@@ -57,7 +57,7 @@ class SingleTypeKVCacheManager(ABC):
         if not blocks:
             return
         if request_id in self.req_to_blocks:
-            raise InvariantError(f"request {request_id} has blocks and was given hits in group {self.group_id}")
+            raise InvariantError(f"law 2: request {request_id} has blocks and was given hits in group {self.group_id}")
         self.block_pool.touch(blocks)
         self.req_to_blocks[request_id] = list(blocks)
         self.num_cached_block[request_id] = len(blocks)
@@ -113,9 +113,9 @@ class SingleTypeKVCacheManager(ABC):
         """Raise `InvariantError` unless tables and counts agree."""
         for request_id, table in self.req_to_blocks.items():
             if self.num_cached_block.get(request_id, 0) > len(table):
-                raise InvariantError(f"request {request_id}: more cached blocks than blocks in group {self.group_id}")
+                raise InvariantError(f"law 3: {request_id} has more cached blocks than blocks in group {self.group_id}")
             for block in table:
                 if not block.is_null and block.ref_cnt < 1:
                     raise InvariantError(f"law 2: {block} is in the table of {request_id} but not held")
         if set(self.num_cached_block) - set(self.req_to_blocks):
-            raise InvariantError(f"group {self.group_id}: cached counts of requests that have no table")
+            raise InvariantError(f"law 3: group {self.group_id} counts cached blocks of requests without a table")
