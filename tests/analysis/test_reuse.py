@@ -67,7 +67,7 @@ def join(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
     return tuple(out)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(requests)
 def test_matches_are_those_of_a_naive_comparison(rows: list[tuple[list[Piece], int, str | None]]) -> None:
     tree = PrefixTree()

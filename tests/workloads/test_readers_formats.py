@@ -483,3 +483,11 @@ def test_native_keeps_order_though_followers_may_stand_early(tmp_path: Path) -> 
     assert log.warnings
     with pytest.raises(WorkloadError, match="the first line must be"):
         read(write(tmp_path / "v.jsonl", [{"kvsim_workload": 2}]), "native")
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLES if SAMPLES[name].archive is None])
+def test_a_very_long_first_line_is_still_recognised(name: str, tmp_path: Path) -> None:
+    if SAMPLES[name].suffix == ".csv" or name == "native":
+        return
+    first = changed(SAMPLES[name].lines[0], padding="x" * 400_000)
+    assert detect(SAMPLES[name].write(tmp_path, [first, *SAMPLES[name].lines[1:]])) == name

@@ -14,6 +14,7 @@ from workloads.errors import WorkloadError
 from workloads.log import ReadLog
 
 HEAD_BYTES = 1 << 18
+LONG_LINE_BYTES = 1 << 26
 MAX_FILES = 20_000
 _GZIP = b"\x1f\x8b"
 
@@ -150,7 +151,7 @@ def _opened_tar(path: str | Path) -> Iterator[tarfile.TarFile]:
 def read_head(path: str | Path) -> str:
     """What a format is told from: the first non-blank lines of a file, or the members' names of a folder or .tgz.
 
-    The last line may be cut.
+    The first line is whole up to 64 MiB, the last one may be cut.
 
     Raises:
         WorkloadError: the file is empty or no text.
@@ -162,7 +163,7 @@ def read_head(path: str | Path) -> str:
     with open_bytes(path) as stream:
         try:
             while len(data) < HEAD_BYTES:
-                line = stream.readline(HEAD_BYTES)
+                line = stream.readline(HEAD_BYTES if data else LONG_LINE_BYTES)
                 if not line:
                     break
                 data += line

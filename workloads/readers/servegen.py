@@ -35,6 +35,7 @@ from workloads.spec import MultiModalItem, Piece, RequestSpec, Segment, mix64, s
 NAME = "servegen"
 SUMMARY = "ServeGen client models, images too; generates (folder or .tgz)"
 _TRACE = re.compile(r"(?:(.*)/)?chunk-(\d+)-trace\.csv$")
+_KEY = re.compile(r"([{,]\s*)(\d+)\s*:")
 _MEMBER = re.compile(r"(?:^|/)chunk-\d+-(?:trace\.csv|dataset\.json)$")
 TEXT = ("text_tokens", "input_tokens")
 MEDIA = ("image", "audio", "video")
@@ -92,7 +93,7 @@ class Client(NamedTuple):
 
 def sniff(head: str, filename: str) -> bool:
     """Whether the archive holds a client's trace."""
-    return any(_TRACE.search(line) for line in head.splitlines())
+    return any(_TRACE.match(line) for line in head.splitlines() if len(line) < 1000)
 
 
 def read(path: str | Path, options: Options, log: ReadLog) -> Iterator[RequestSpec]:
@@ -123,7 +124,7 @@ def read_clients(path: str | Path, log: ReadLog) -> list[Client]:
     out: list[Client] = []
     wrong: list[str] = []
     for name, content in members.items():
-        found = _TRACE.search(name)
+        found = _TRACE.match(name)
         if not found:
             continue
         other = name.replace("-trace.csv", "-dataset.json")
@@ -218,7 +219,7 @@ def _datasets(name: str, content: bytes) -> list[tuple[float, dict[str, Discrete
 
 def _discrete(value: Any, name: str) -> Discrete:
     try:
-        table = ast.literal_eval(value) if isinstance(value, str) else value
+        table = _literal(value) if isinstance(value, str) else value
         pairs = sorted((int(key), float(share)) for key, share in table.items())
     except (ValueError, SyntaxError, TypeError, AttributeError, MemoryError, RecursionError):
         raise Fault(f"{name} is {str(value)[:40]!r}; it must be a text {{value: probability, …}}") from None
@@ -235,6 +236,14 @@ def _discrete(value: Any, name: str) -> Discrete:
     else:
         cumulative = shares
     return Discrete(values, cumulative)
+
+
+def _literal(text: str) -> Any:
+    """A Python literal; the usual form ``{1: 0.5, 2: 0.5}`` by the much faster JSON parser."""
+    try:
+        return json.loads(_KEY.sub(r'\1"\2":', text))
+    except ValueError:
+        return ast.literal_eval(text)
 
 
 def _requests(client: Client, stem: str, options: Options, log: ReadLog) -> Iterator[RequestSpec]:
