@@ -43,7 +43,7 @@ class AsyncDrive:
         self.step = 0
         self._batches: deque[_InFlight] = deque()
         self._free_at_s = 0.0
-        self._dead_ends = DeadEnds(config)
+        self._dead_ends = DeadEnds(config, scheduler)
         self._step_time = step_time
         self._sink = sink
         self._rows = rows
@@ -51,18 +51,20 @@ class AsyncDrive:
 
     @property
     def in_flight(self) -> int:
-        """Batches that have been scheduled and not applied."""
-        return len(self._batches)
+        """Batches with work that have been scheduled and not applied."""
+        return sum(1 for made in self._batches if made.batch.entries)
 
     def advance(self, now_s: float, until_s: float, stop_at_end: bool) -> float | None:
         """Apply at least one batch, none but the first at or after `until_s`; see `FastEngine.advance`."""
         clock: float | None = None
+        if self._free_at_s < now_s and not self.in_flight:
+            self._batches.clear()  # the engine slept: what was left had no work
         while True:
             after = self._turn(now_s if clock is None else clock)
             if after is None:
                 return clock
             clock = after
-            if clock >= until_s or (self.ended and stop_at_end) or not (self.scheduler.alive or self._batches):
+            if clock >= until_s or (self.ended and stop_at_end) or not (self.scheduler.alive or self.in_flight):
                 return clock
 
     def withdraw(self, request: FastRequest) -> None:
@@ -73,7 +75,8 @@ class AsyncDrive:
         scheduler, batches = self.scheduler, self._batches
         while True:
             made = self._schedule(now_s)
-            rejected = [] if batches else self._dead_ends.find(scheduler, made.batch)
+            to_come = any(other.batch.entries for other in batches)
+            rejected = self._dead_ends.find(made.batch, others_in_flight=to_come)
             for request, reason in rejected:
                 scheduler.reject(request, reason, now_s)
                 self.ended.append(request)

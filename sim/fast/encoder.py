@@ -8,7 +8,9 @@ from workloads.spec import MultiModalItem
 
 
 class FastEncoderCache:
-    """At most `capacity` embeddings; entries that no request refers to leave, oldest-released first, only for space.
+    """At most `capacity` embeddings; entries that nothing refers to leave, oldest-released first, only for space.
+
+    A reference is held by one item of one request: a request that shows the same image twice holds two.
 
     Attributes:
         free: embeddings of space that is not taken.
@@ -18,18 +20,18 @@ class FastEncoderCache:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.free = self.freeable = capacity
-        self._holders: dict[str, set[int]] = {}
+        self._holders: dict[str, set[tuple[int, int]]] = {}
         self._lengths: dict[str, int] = {}
         self._released: OrderedDict[str, int] = OrderedDict()
 
-    def hit(self, index: int, item: MultiModalItem) -> bool:
-        """Whether the item is there; if so, request `index` refers to it from now on."""
+    def hit(self, index: int, number: int, item: MultiModalItem) -> bool:
+        """Whether item `number` of request `index` is there; if so, it refers to it from now on."""
         holders = self._holders.get(item.identifier)
         if holders is None:
             return False
         if not holders:
             self.freeable -= self._released.pop(item.identifier)
-        holders.add(index)
+        holders.add((index, number))
         return True
 
     def can_allocate(self, item: MultiModalItem, budget: int, planned: int) -> bool:
@@ -47,31 +49,20 @@ class FastEncoderCache:
             self.free += length
         return True
 
-    def allocate(self, index: int, item: MultiModalItem) -> None:
-        """Put the item in, referred to by request `index`; `can_allocate` must have said yes."""
-        self._holders.setdefault(item.identifier, set()).add(index)
+    def allocate(self, index: int, number: int, item: MultiModalItem) -> None:
+        """Put item `number` of request `index` in, referred to by it; `can_allocate` must have said yes."""
+        self._holders.setdefault(item.identifier, set()).add((index, number))
         self._lengths[item.identifier] = item.length
         self.free -= item.length
         self.freeable -= item.length
 
-    def release(self, index: int, item: MultiModalItem) -> None:
-        """Request `index` no longer refers to the item, if it did."""
-        holders = self._holders.get(item.identifier)
-        if not holders:
-            return
-        holders.discard(index)
-        if not holders:
-            length = self._released[item.identifier] = self._lengths[item.identifier]
-            self.freeable += length
-
-    def release_computed(self, index: int, items: tuple[MultiModalItem, ...], done: int, computed: int) -> None:
-        """Items within the first `done` tokens are released, but one that is in use up to `computed` once more."""
-        in_use = {item.identifier for item in items if item.offset < computed and item.offset + item.length > done}
-        for item in items:
-            if item.offset + item.length <= done and item.identifier not in in_use:
-                self.release(index, item)
-
-    def release_all(self, index: int, items: tuple[MultiModalItem, ...]) -> None:
-        """Request `index` no longer refers to any item."""
-        for item in items:
-            self.release(index, item)
+    def release(self, index: int, items: tuple[MultiModalItem, ...], computed: int) -> None:
+        """Request `index` no longer needs those of its items that lie within the first `computed` tokens."""
+        for number, item in enumerate(items):
+            holders = self._holders.get(item.identifier)
+            if not holders or item.offset + item.length > computed:
+                continue
+            holders.discard((index, number))
+            if not holders:
+                length = self._released[item.identifier] = self._lengths[item.identifier]
+                self.freeable += length

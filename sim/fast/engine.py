@@ -8,6 +8,7 @@ from sim.core.scheduler_config import SchedulerConfig
 from sim.errors import InvariantError
 from sim.fast.async_drive import AsyncDrive
 from sim.fast.eviction_rows import EvictionRows, Sink
+from sim.fast.keys import U64Array
 from sim.fast.load import StepSeconds
 from sim.fast.request import ABORTED, REJECTED, FastRequest
 from sim.fast.scheduler import FastScheduler
@@ -20,7 +21,7 @@ from workloads.spec import RequestSpec
 class FastEnded(NamedTuple):
     """A request that has ended; the fields of `sim.engine.interface.Ended`."""
 
-    index: int
+    request_index: int
     status: str
     reason: str | None
     finish_s: float
@@ -99,8 +100,12 @@ class FastEngine:
         )
         if spec.session is not None or spec.after is not None:
             self._stop_at_end = True
-        self.scheduler.add(request, self._fingerprints(spec, self._block_size))
-        self._alive[index] = request
+        self.admit(request, self._fingerprints(spec, self._block_size))
+
+    def admit(self, request: FastRequest, fingerprints: U64Array) -> None:
+        """A request arrives with the fingerprints of its full blocks, prompt and answer."""
+        self.scheduler.add(request, fingerprints)
+        self._alive[request.index] = request
 
     def watch(self, index: int) -> None:
         """Something waits for the end of this living request: `advance` stops where a request ends, from now on."""
@@ -139,7 +144,7 @@ class FastEngine:
 
     def check(self) -> None:
         """Raise `InvariantError` unless all state agrees."""
-        self.scheduler.pool.check()
+        self.scheduler.check()
         alive = {id(request) for request in self.scheduler.requests()}
         ended = {id(request) for request in self.drive.ended}
         if alive | ended != {id(request) for request in self._alive.values()}:

@@ -64,7 +64,7 @@ class FreeLog:
         self.count -= number
         if np.count_nonzero(part) == number:
             self._head = head + number
-            return part.astype(np.int64)
+            return np.asarray(part, dtype=np.int64)
         window = number
         while True:
             window = min(2 * window + 16, self._tail - head)
@@ -74,12 +74,12 @@ class FreeLog:
                 break
         at = at[:number]
         self._head = head + int(at[-1]) + 1
-        return part[at].astype(np.int64)
+        return np.asarray(part[at], dtype=np.int64)
 
     def blocks(self) -> I64Array:
         """All free blocks, the next to be reused first (a copy)."""
         part = self._log[self._head : self._tail]
-        return part[part != 0].astype(np.int64)
+        return np.asarray(part[part != 0], dtype=np.int64)
 
     def _compact(self) -> None:
         """Close the holes and move everything to where there is room on both sides."""

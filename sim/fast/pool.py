@@ -142,7 +142,7 @@ class FastPool:
         """
         self.references[blocks] = 1
         keys = self.block_keys[blocks]
-        with_key = np.count_nonzero(keys)
+        with_key = int(np.count_nonzero(keys))
         if not with_key:
             return blocks[:0], keys[:0], _NONE
         had_key = None
@@ -210,6 +210,6 @@ class FastPool:
         found = np.flatnonzero(keys.first_block[: keys.size])
         if not np.array_equal(self.block_keys[keys.first_block[found]], found):
             raise InvariantError("a key finds a block that does not have it")
-        with_key = int(np.count_nonzero(self.block_keys))
-        if with_key != len(found) + sum(len(blocks) for blocks in keys.others.values()):
-            raise InvariantError(f"{with_key} blocks have keys, but the table of keys knows another number")
+        cached = int(np.count_nonzero(self.block_keys))
+        if cached != len(found) + sum(len(blocks) for blocks in keys.others.values()):
+            raise InvariantError(f"{cached} blocks have keys, but the table of keys knows another number")

@@ -25,6 +25,7 @@ class FastRequest:
     """
 
     __slots__ = (
+        "__weakref__",
         "arrival_s",
         "base",
         "blocks",

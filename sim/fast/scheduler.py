@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from sim.core.scheduler_config import SchedulerConfig
+from sim.errors import InvariantError
 from sim.fast.batch import FastBatch
 from sim.fast.encoder import FastEncoderCache
 from sim.fast.keys import KeyTable, U64Array
@@ -154,7 +155,7 @@ class FastScheduler:
                     passed_over.append(waiting.pop())
                     continue
             if not self._start(request, hits, tokens):
-                self.encoder.release_all(request.index, request.items)
+                self.encoder.release(request.index, request.items, _ANY)
                 if not request.items:
                     self._blocked = (batch.budget, _ANY)
                 break
@@ -302,7 +303,7 @@ class FastScheduler:
             self._blocked = _NOT_BLOCKED
         request.blocks = request.cached = 0
         if request.items:
-            self.encoder.release_all(request.index, request.items)
+            self.encoder.release(request.index, request.items, _ANY)
 
     def _preempt(self, request: FastRequest, batch: FastBatch) -> None:
         computed = request.computed // self.block_size
@@ -328,12 +329,15 @@ class FastScheduler:
             if item.offset >= computed + tokens:
                 break
             end = item.offset + item.length
-            if end <= computed or item.identifier in identifiers:
+            if end <= computed:
                 continue
-            if self.config.disable_chunked_mm_input and computed < item.offset and computed + tokens < end:
+            if self.config.disable_chunked_mm_input and computed <= item.offset and computed + tokens < end:
                 tokens = item.offset - computed
                 break
-            if encoder.hit(request.index, item):
+            if item.identifier in identifiers:
+                chosen.append(number)
+                continue
+            if encoder.hit(request.index, number, item):
                 continue
             if not encoder.can_allocate(item, budget, planned):
                 tokens = max(item.offset - computed, 0)
@@ -345,13 +349,16 @@ class FastScheduler:
         return tokens, chosen
 
     def take_embeddings(self, request: FastRequest, items: list[int], batch: FastBatch) -> None:
-        """Put into the encoder cache what `encode` chose."""
+        """Put into the encoder cache what `encode` chose; of equal items one is encoded."""
+        encoded = []
         for number in items:
             item = request.items[number]
-            self.encoder.allocate(request.index, item)
-            batch.encoder_budget -= item.length
-            batch.encoder_tokens += item.length
-        batch.encoder_inputs[request] = items
+            if not self.encoder.hit(request.index, number, item):
+                self.encoder.allocate(request.index, number, item)
+                batch.encoder_budget -= item.length
+                batch.encoder_tokens += item.length
+                encoded.append(number)
+        batch.encoder_inputs[request] = encoded
 
     # ---- end of a step ------------------------------------------------------------------------
 
@@ -371,8 +378,7 @@ class FastScheduler:
                 request.stale -= entry.tokens
                 self._blocked = _NOT_BLOCKED
             if request.items and not stale:
-                done = request.computed - request.placeholders
-                self.encoder.release_computed(request.index, request.items, done, request.computed)
+                self.encoder.release(request.index, request.items, request.computed - request.placeholders)
             if not entry.samples:
                 continue
             batch.token(request, now_s)
@@ -427,6 +433,23 @@ class FastScheduler:
         """All requests that have not ended."""
         yield from self.running
         yield from self.waiting
+
+    def check(self) -> None:
+        """Verify that tables, queues and pool agree; `InvariantError` names the law that does not hold.
+
+        The counters of requests in a calendar are not looked at.
+        """
+        self.pool.check()
+        held = np.zeros(self.pool.num_blocks, dtype=np.int64)
+        for request in self.requests():
+            held += np.bincount(request.table[: request.blocks], minlength=len(held))
+        if not np.array_equal(held, self.pool.references):
+            block = int(np.flatnonzero(held != self.pool.references)[0])
+            raise InvariantError(
+                f"law 2: block {block} is in {held[block]} tables and counts {self.pool.references[block]} references"
+            )
+        if self.alive != len(self.running) + len(self.waiting):
+            raise InvariantError(f"law 5: {len(self.running)} run, {len(self.waiting)} wait, {self.alive} are alive")
 
 
 def _rank(request: FastRequest) -> tuple[int, float]:

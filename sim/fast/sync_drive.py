@@ -40,7 +40,7 @@ class SyncDrive:
         self.in_flight = 0
         self.leaps = self.mixed = self.literal = 0
         self._clock_s = 0.0
-        self._dead_ends = DeadEnds(config)
+        self._dead_ends = DeadEnds(config, scheduler)
         self._step_time = step_time
         self._sink = sink
         self._rows = rows
@@ -248,7 +248,7 @@ class SyncDrive:
         self._at(self._clock_s, step)
         evicted = scheduler.pool.evicted_blocks
         batch = scheduler.schedule(self._clock_s)
-        rejected = self._dead_ends.find(scheduler, batch)
+        rejected = self._dead_ends.find(batch)
         state = len(scheduler.running), len(scheduler.waiting), scheduler.pool.free.count
         for request, reason in rejected:
             scheduler.reject(request, reason, self._clock_s)

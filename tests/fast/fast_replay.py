@@ -7,7 +7,7 @@ import numpy as np
 from sim.core.hashing import get_hash_function, hash_request_tokens
 from sim.fast.request import FastRequest
 from sim.parity.recordings import load, make_request, scheduler_config
-from workloads.spec import MultiModalItem
+from workloads.spec import MultiModalItem, RequestSpec, Segment, merge_pieces
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -22,6 +22,12 @@ def covered(recording):
     return len(groups) == 1 and groups[0]["kind"] == "full"
 
 
+def names(folder):
+    """The recordings of a folder that the fast path covers."""
+    found = sorted(f"{folder}/{path.name.removesuffix('.json.gz')}" for path in (GOLDEN / folder).glob("*.json.gz"))
+    return [name for name in found if covered(read(name))]
+
+
 def fast_config(engine):
     return scheduler_config(Path(), engine)
 
@@ -31,7 +37,7 @@ def fast_requests(recording, config):
     block_size = config.groups[0].block_size
     function = get_hash_function(recording["engine"]["hash_algo"])
     out = []
-    for index, entry in enumerate(recording["requests"]):
+    for index, entry in sorted(enumerate(recording["requests"]), key=lambda item: item[1]["arrival_step"]):
         full = make_request(Path(), index, entry, None, block_size)
         full.num_output_tokens = full.max_tokens
         hashes = hash_request_tokens(function, block_size, full) if config.enable_prefix_caching else []
@@ -54,3 +60,29 @@ def fast_requests(recording, config):
         low = np.array([int.from_bytes(value[-8:], "big") for value in hashes], dtype=np.uint64)
         out.append((request, low, entry["arrival_step"]))
     return out
+
+
+def fast_specs(recording):
+    """The requests of a recording as a workload's: a segment is a slice of the stream that its seed names."""
+    specs = []
+    for index, entry in enumerate(recording["requests"]):
+        pieces = []
+        for part in entry["prompt"]:
+            if part[0] == "reply":
+                _, source, start, length = part
+                pieces.append(Segment(1 << 40 | source, start - specs[source].prompt_tokens, length))
+            else:
+                pieces.append(Segment(part[0], 0, part[1]))
+        items = tuple(MultiModalItem(item["hash"], item["offset"], item["length"]) for item in entry.get("mm") or ())
+        specs.append(
+            RequestSpec(
+                entry["id"],
+                float(entry["arrival_step"]),
+                merge_pieces(pieces),
+                entry["output_tokens"],
+                1 << 40 | index,
+                mm_items=items,
+                priority=entry.get("priority", 0),
+            )
+        )
+    return specs
