@@ -130,8 +130,8 @@ class ReferenceEngine:
 
     @property
     def busy(self) -> bool:
-        """Whether a request is alive or a batch in flight."""
-        return bool(self._alive or self._in_flight)
+        """Whether a request is alive or a batch in flight that computes something."""
+        return bool(self._alive) or any(batch.output.scheduled for batch in self._in_flight)
 
     def add_request(self, index: int, spec: RequestSpec, now_s: float) -> None:
         """A request arrives.  Raises `ValueError` when its id is among the living."""
@@ -161,6 +161,8 @@ class ReferenceEngine:
     def advance(self, now_s: float, until_s: float) -> float | None:
         """Take one step (or turn), whatever `until_s` is; see `Decider`."""
         in_flight = self._in_flight
+        if self._free_at_s < now_s and not any(batch.output.scheduled for batch in in_flight):
+            in_flight.clear()  # the engine slept, and what was left had no work
         while self._alive and len(in_flight) < self._most_in_flight:
             batch = self._schedule(now_s)
             rejected = self._admission.stuck(self.scheduler, batch.output, others_in_flight=bool(in_flight))
