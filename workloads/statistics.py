@@ -50,7 +50,8 @@ class WorkloadStatistics:
         self._categories: dict[str, list[int]] = {}
         self._loras: Counter[str] = Counter()
         self._salts: Counter[str] = Counter()
-        self._images: Counter[str] = Counter()
+        self._images: set[int] = set()  # hashes of identifiers
+        self._image_count = 0
         self._image_requests = 0
         self._image_tokens = 0
         self._priorities: Counter[int] = Counter()
@@ -85,7 +86,8 @@ class WorkloadStatistics:
         if spec.mm_items:
             self._image_requests += 1
             for item in spec.mm_items:
-                self._images[item.identifier] += 1
+                self._images.add(hash(item.identifier))
+                self._image_count += 1
                 self._image_tokens += item.length
         self._priorities[spec.priority] += 1
         self._aborts += spec.abort_after_s is not None
@@ -109,7 +111,6 @@ class WorkloadStatistics:
         groups = Counter(self._sessions.values())
         repeated = [(key[0], n) for key, n in groups.items() if n > 1 and key[0] > 1]
         turns = np.array([count for count, _ in self._sessions.values()], dtype=np.int64)
-        images = self._images.total()
         return {
             "requests": len(prompt),
             "closed_loop_requests": self._followers,
@@ -132,7 +133,7 @@ class WorkloadStatistics:
                 "cache_salts": len(self._salts),
                 "salted_requests": self._salts.total(),
                 "image_requests": self._image_requests,
-                "images": images,
+                "images": self._image_count,
                 "distinct_images": len(self._images),
                 "image_tokens": self._image_tokens,
                 "priorities": len(self._priorities),

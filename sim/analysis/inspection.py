@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from sim.analysis.prefix_tree import PrefixTree
 from sim.analysis.reuse import Reuse, keyed_pieces
 from sim.analysis.reuse_causes import MAX_REQUESTS, ContentSeen, as_rows, causes, headline, key_effects
 from workloads.spec import RequestSpec
@@ -26,6 +27,9 @@ def inspect_workload(
     progress: Callable[[Iterable[RequestSpec]], Iterable[RequestSpec]] = lambda stream: stream,
 ) -> Inspection:
     """Look at a workload.
+
+    Beyond `MAX_REQUESTS` requests, what costs memory for each of them is left out, and the result's ``why`` says so:
+    content behind another beginning, and the effects of salts, LoRA adapters and images.
 
     Args:
         specs: starts reading the requests; called a second time only if there are salts, LoRA adapters or images.
@@ -61,20 +65,26 @@ def inspect_workload(
         )
         if there
     ]
-    effects = key_effects(progress(specs()), present) if present else None
+    popularity, largest, longest = reuse.popularity(), reuse.largest_prefixes(), reuse.longest_shared()
+    reuse.tree = PrefixTree()  # its memory is needed no longer
+    effects = key_effects(progress(specs()), present) if present and seen is not None else None
     hit, tokens = reuse.hit_and_prompt_tokens()
     found = causes(tokens, hit, block_size, seen, effects)
-    largest, longest = reuse.largest_prefixes(), reuse.longest_shared()
     for row in [*largest, *longest]:
         number = row["first_request"]
         row["first_source"] = names[number] if number < len(names) else f"request number {number}"
     result = {
         **what,
         "reuse": reuse.result(block_size),
-        "popularity": reuse.popularity(),
+        "popularity": popularity,
         "largest_prefixes": largest,
         "longest_shared_prefixes": longest,
         "why": {"answer": headline(tokens, hit, block_size, found), "causes": as_rows(found)},
     }
+    if seen is None:
+        result["why"]["not_counted"] = (
+            f"more than {MAX_REQUESTS:,} requests: content behind another beginning and the effects of salts, LoRA and "
+            "images were not counted"
+        )
     result["definitions"] = {**result.pop("definitions"), **result["reuse"].pop("definitions")}
     return Inspection(statistics, reuse, result)

@@ -128,7 +128,8 @@ class PrefixTree:
                 if not literal:  # the usual case, in line: this loop is where the time goes
                     start = piece.start + at  # type: ignore[union-attr]
                     if node.children is not None:
-                        child = node.children.get((piece.stream, start))  # type: ignore[union-attr]
+                        stream = piece.stream  # type: ignore[union-attr]
+                        child = node.children.get((stream, start) if start else stream)
                     if child is None and start == 0 and node.answers is not None:
                         child = _quoted(node, piece.stream)  # type: ignore[union-attr]
                 if child is None:
@@ -226,7 +227,10 @@ def _grow(node: Node, piece: Piece, at: int, rest: Sequence[Piece], number: int,
 
 
 def _key(stream: int, start: int, ids: npt.NDArray[np.int64] | None) -> Hashable:
-    return (_IDS, int(ids[0])) if ids is not None else (stream, start)
+    """What a node's children are found by; the usual one, the begin of a stream, needs no object of its own."""
+    if ids is not None:
+        return (_IDS, int(ids[0]))
+    return (stream, start) if start else stream
 
 
 def _attach(node: Node, child: Node) -> None:

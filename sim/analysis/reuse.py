@@ -39,6 +39,7 @@ DEFINITIONS = {
     "saved_tokens": "tokens of a stretch of prompts, times the prompts that have it less one",
 }
 
+MAX_LONE_ANSWERS = 500_000
 BLOCK_SIZES = (16, 32, 64, 128, 256, 512)
 
 
@@ -68,7 +69,10 @@ class Reuse:
         pieces = keyed_pieces(spec.prompt, spec.mm_items)
         root = root_key(spec.lora, spec.cache_salt)
         session = None if spec.session is None else self._sessions.setdefault(spec.session, len(self._sessions))
-        match = self.tree.add(number, pieces, root, (spec.answer_stream, spec.output_tokens), session)
+        # beyond a limit only answers within sessions are kept for quoting: others would fill the memory
+        quotable = number < MAX_LONE_ANSWERS or session is not None
+        answer = (spec.answer_stream, spec.output_tokens) if quotable else None
+        match = self.tree.add(number, pieces, root, answer, session)
         tokens = spec.prompt_tokens
         self._tokens.append(tokens)
         self._hit.append(match.tokens)

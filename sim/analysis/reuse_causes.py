@@ -116,7 +116,7 @@ def key_effects(specs: Iterable[RequestSpec], features: Sequence[str]) -> dict[s
 
     Args:
         specs: the workload, once more.
-        features: of ``salts``, ``lora``, ``images``; ``keys`` (all three) is always added.
+        features: of ``salts``, ``lora``, ``images``; ``keys`` (all three) is always in the result.
     """
     views: dict[str, Callable[[RequestSpec], tuple[Sequence[Piece], Hashable]]] = {
         "salts": lambda s: (keyed_pieces(s.prompt, s.mm_items), root_key(s.lora, None)),
@@ -124,13 +124,15 @@ def key_effects(specs: Iterable[RequestSpec], features: Sequence[str]) -> dict[s
         "images": lambda s: (s.prompt, root_key(s.lora, s.cache_salt)),
         "keys": lambda s: (s.prompt, None),
     }
-    chosen = [name for name in views if name in features or name == "keys"]
+    chosen = [*features, "keys"] if len(features) != 1 else [*features]
     trees = {name: PrefixTree() for name in chosen}
     out = dict.fromkeys(chosen, 0)
     for number, spec in enumerate(specs):
         for name, tree in trees.items():
             pieces, root = views[name](spec)
             out[name] += tree.add(number, pieces, root).tokens
+    if len(features) == 1:
+        out["keys"] = out[features[0]]
     return out
 
 

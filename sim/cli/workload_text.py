@@ -197,6 +197,8 @@ def _largest(result: dict[str, Any]) -> str:
 def _why(result: dict[str, Any]) -> str:
     why = result["why"]
     lines = ["WHY NOT MORE HITS?", *textwrap.wrap(why["answer"], WIDTH, initial_indent="  ", subsequent_indent="  ")]
+    if "not_counted" in why:
+        lines += textwrap.wrap(why["not_counted"], WIDTH, initial_indent="  ", subsequent_indent="  ")
     for cause in why["causes"]:
         start = f"  {_percent(cause['share']):>9}  "
         lines += textwrap.wrap(cause["text"], WIDTH, initial_indent=start, subsequent_indent=" " * len(start))

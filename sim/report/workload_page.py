@@ -96,7 +96,8 @@ def _cards(result: dict[str, Any]) -> Block:
 def _why(result: dict[str, Any]) -> list[Block]:
     why = result["why"]
     items = [(_share(cause["share"]), cause["text"]) for cause in why["causes"]]
-    return [Text(why["answer"]), *([Answers(items)] if items else [])]
+    limits: list[Block] = [Text(f"{why['not_counted']}.")] if "not_counted" in why else []
+    return [Text(why["answer"]), *([Answers(items)] if items else []), *limits]
 
 
 def _reuse(result: dict[str, Any]) -> list[Block]:

@@ -315,3 +315,17 @@ def test_popularity_and_largest_prefixes() -> None:
         {"saved_tokens": 150, "from_token": 0, "to_token": 50, "prompts": 4, "first_request": 0}
     ]
     assert reuse.longest_shared() == [{"tokens": 50, "prompts": 4, "first_request": 0}]
+
+
+def test_beyond_the_limit_what_costs_memory_is_left_out_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sim.analysis.inspection.MAX_REQUESTS", 2)
+    monkeypatch.setattr("sim.analysis.reuse.MAX_LONE_ANSWERS", 0)
+    specs = [spec(i, Segment(1, 0, 40), Segment(1000, 0, 3), cache_salt="x", session="s") for i in range(4)]
+    result = inspect_workload(lambda: iter(specs), 16).result
+    assert "not counted" in result["why"]["not_counted"]
+    assert {cause["name"] for cause in result["why"]["causes"]} <= {
+        "never_seen",
+        "different_first_token",
+        "block_granularity",
+    }
+    assert result["reuse"]["cold"]["tokens"]["hit"] == 3 * 43
