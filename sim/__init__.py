@@ -1,7 +1,8 @@
 """kvsim: what would my KV cache do?  A discrete-event simulator of prefix-caching LLM serving.
 
 The interface for notebooks and programs is `sim.api`; its names are offered here and imported when
-they are first used.
+they are first used, so that ``import sim`` costs nothing.  (`sim.report` is the package that draws;
+the call is `write_report`.)
 """
 
 from __future__ import annotations
@@ -9,44 +10,75 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sim.api import (
-        RunResults as RunResults,
+    from sim.api.experiments import compare, load, open_results, run, sweep, verify, write_report
+    from sim.api.hardware import fit, gpus, models, plan
+    from sim.api.results import Comparison, RunResults, SweepResults
+    from sim.api.settings import schema, settings
+    from sim.api.workload import Curves, Inspection, convert, curve, inspect, workloads
+    from sim.config.models import (
+        EngineConfig,
+        EvictionConfig,
+        ExperimentConfig,
+        KVGroup,
+        RecordingConfig,
+        Slo,
+        Warmup,
     )
-    from sim.api import (
-        SweepResults as SweepResults,
-    )
-    from sim.api import (
-        load as load,
-    )
-    from sim.api import (
-        open_results as open_results,
-    )
-    from sim.api import (
-        report as report,
-    )
-    from sim.api import (
-        run as run,
-    )
-    from sim.api import (
-        sweep as sweep,
-    )
-    from sim.api import (
-        verify as verify,
-    )
-    from sim.config import ExperimentConfig as ExperimentConfig
+    from sim.config.sweep import SweepConfig, Variant
+    from sim.timing.config import FixedTiming, LinearTiming, RooflineTiming, TableTiming
+    from sim.timing.memory import Geometry, MemoryConfig
 
-_API = ("RunResults", "SweepResults", "load", "open_results", "report", "run", "sweep", "verify", "ExperimentConfig")
+__all__ = [
+    "Comparison",
+    "Curves",
+    "EngineConfig",
+    "EvictionConfig",
+    "ExperimentConfig",
+    "FixedTiming",
+    "Geometry",
+    "Inspection",
+    "KVGroup",
+    "LinearTiming",
+    "MemoryConfig",
+    "RecordingConfig",
+    "RooflineTiming",
+    "RunResults",
+    "Slo",
+    "SweepConfig",
+    "SweepResults",
+    "TableTiming",
+    "Variant",
+    "Warmup",
+    "compare",
+    "convert",
+    "curve",
+    "fit",
+    "gpus",
+    "inspect",
+    "load",
+    "models",
+    "open_results",
+    "plan",
+    "run",
+    "schema",
+    "settings",
+    "sweep",
+    "verify",
+    "workloads",
+    "write_report",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _API:
+    if name in __all__:
         import importlib
 
-        value = getattr(importlib.import_module("sim.api"), name)
+        module = importlib.import_module("sim.api").module_of(name)
+        value = getattr(importlib.import_module(module), name)
         globals()[name] = value
         return value
     raise AttributeError(f"module 'sim' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_API})
+    return sorted({*globals(), *__all__})
