@@ -7,7 +7,8 @@ import click
 
 @click.command("schema")
 @click.option("--markdown", is_flag=True, help="Write the documentation (docs/configuration.md) instead.")
-def command(markdown: bool) -> None:
+@click.option("--results", is_flag=True, help="Write the documentation of results (docs/results.md) instead.")
+def command(markdown: bool, results: bool) -> None:
     """Write the JSON Schema of the configuration.
 
     \b
@@ -19,6 +20,11 @@ def command(markdown: bool) -> None:
         from sim.config.markdown import configuration_page
 
         click.echo(configuration_page(), nl=False)
+        return
+    if results:
+        from sim.recording.page import results_page
+
+        click.echo(results_page(), nl=False)
         return
     import json
 
