@@ -21,10 +21,13 @@ from sim.core.events import AllBlocksCleared, BlockRemoved, BlockStored
 CHAINS = [make_request(f"chain {n}", [*range(4), *range(100 * n, 100 * n + 8)]).block_hashes for n in range(3)]
 
 
+often = st.sampled_from([True, True, True, False])
+
+
 class PoolMachine(RuleBasedStateMachine):
     """Model: `free` is a list of ids, `refs` counts holders, `keys` has the key of each cached block in order."""
 
-    @initialize(num_blocks=st.integers(1, 9), caching=st.booleans())
+    @initialize(num_blocks=st.integers(4, 9) | st.integers(1, 9), caching=often)
     def start(self, num_blocks, caching):
         self.pool = BlockPool(num_blocks, caching, enable_kv_cache_events=True)
         self.caching = caching
@@ -48,22 +51,38 @@ class PoolMachine(RuleBasedStateMachine):
             with pytest.raises(ValueError, match=f"cannot get {n} blocks: {len(self.free)} are free"):
                 self.pool.get_new_blocks(n)
             return
+        self._take(n)
+
+    def _take(self, n):
         taken, self.free = self.free[:n], self.free[n:]
         for block_id in taken:
             if block_id in self.keys:
                 self._drop_key(block_id)
             self.refs[block_id] += 1
         assert [block.block_id for block in self.pool.get_new_blocks(n)] == taken
+        return taken
 
-    @precondition(lambda self: self._held() and self.caching)
+    @precondition(lambda self: self.caching and self.free)
+    @rule(data=st.data(), chain=st.sampled_from(CHAINS), group=st.integers(0, 1), let_go=st.booleans())
+    def serve(self, data, chain, group, let_go):
+        """A request computes a chain in new blocks, and perhaps ends at once: the tail is let go of first."""
+        table = self._take(data.draw(st.integers(1, min(len(self.free), len(chain)))))
+        self._fill(table, 0, chain, group, None)
+        if let_go:
+            self._let_go(table[::-1])
+
+    @precondition(lambda self: self.caching and self._held())
     @rule(data=st.data(), chain=st.sampled_from(CHAINS), group=st.integers(0, 1))
     def cache(self, data, chain, group):
         """A table of held blocks without keys (and perhaps null blocks) becomes full from block `start` on."""
         candidates = [block_id for block_id in self._held() if block_id not in self.keys]
         table = data.draw(st.permutations(candidates))[: len(chain)]
-        table = [0 if data.draw(st.integers(0, 5)) == 0 else block_id for block_id in table]
+        table = [block_id if data.draw(often) else 0 for block_id in table]
         start = data.draw(st.integers(0, len(table)))
-        mask = data.draw(st.none() | st.lists(st.booleans(), min_size=len(table) - start, max_size=len(table) - start))
+        rest = len(table) - start
+        self._fill(table, start, chain, group, data.draw(st.none() | st.lists(often, min_size=rest, max_size=rest)))
+
+    def _fill(self, table, start, chain, group, mask):
         stored = []
         for index in range(start, len(table)):
             if table[index] and (mask is None or mask[index - start]):
@@ -78,7 +97,7 @@ class PoolMachine(RuleBasedStateMachine):
     def touch(self, data):
         """Only what is held or cached can be touched, and the null block, which is skipped."""
         able = sorted({*self._held(), *self.keys, 0})
-        chosen = data.draw(st.lists(st.sampled_from(able), max_size=5))
+        chosen = data.draw(st.lists(st.sampled_from(able), max_size=4))
         for block_id in chosen:
             if block_id == 0:
                 continue
@@ -87,11 +106,14 @@ class PoolMachine(RuleBasedStateMachine):
             self.refs[block_id] += 1
         self.pool.touch([self.pool.blocks[block_id] for block_id in chosen])
 
+    @precondition(lambda self: self._held())
     @rule(data=st.data())
     def let_go(self, data):
         every = [block_id for block_id, count in self.refs.items() for _ in range(count)]
         order = data.draw(st.permutations([*every, 0]))
-        order = order[: data.draw(st.integers(0, len(order)))]
+        self._let_go(order[: data.draw(st.integers(0, len(order)))])
+
+    def _let_go(self, order):
         front, back = [], []
         for block_id in order:
             if block_id == 0:
@@ -104,14 +126,16 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def evict(self, data):
-        chosen = data.draw(st.lists(st.integers(0, len(self.refs) - 1), max_size=4))
+        chosen = data.draw(st.lists(st.integers(0, len(self.refs) - 1), max_size=2))
         for block_id in chosen:
             if block_id in self.keys:
                 self._drop_key(block_id)
         self.pool.evict_blocks(chosen)
 
-    @rule()
-    def reset(self):
+    @rule(sure=st.integers(0, 9))
+    def reset(self, sure):
+        if sure:
+            return
         done = self.pool.reset_prefix_cache()
         assert done == (not self._held())
         if done:
