@@ -146,6 +146,9 @@ def _simulate(
     notes = list(workload.notes)
     if config.serve is not None:
         notes += [f"serve: {note}" for note in parse_serve_line(config.serve).notes()]
+    clamped = getattr(choice.step_time, "clamped_steps", 0)
+    if clamped:
+        notes.append(f"{clamped} steps lie outside the measured points of the step times; the nearest point was taken")
     if clients.late_follow_ups:
         notes.append(
             f"{clients.late_follow_ups} follow-ups stand so far behind what they follow that they arrived late; "
@@ -160,7 +163,7 @@ def _simulate(
             "seed": config.seed,
             "implementation": choice.name,
             "implementation_reason": choice.reason,
-            "timing": choice.timing,
+            "timing": choice.step_time.describe(),
             "num_gpu_blocks": resolved.scheduler.num_gpu_blocks,
             "block_size": config.engine.block_size,
             "eviction_policy": config.eviction.policy,

@@ -18,17 +18,18 @@ from sim.errors import ConfigError
 from sim.fast.support import supports
 from sim.recording.kv_events import KVEventWriter
 from sim.recording.recorder import Recorder
+from sim.timing.base import StepTime
 from sim.timing.build import build_step_time
 from workloads.fingerprint import Fingerprints, sequence_fingerprints
 
 
 class Choice(NamedTuple):
-    """A decider, the name of its implementation, why it is this one, and its step time in words."""
+    """A decider, the name of its implementation, why it is this one, and the model of its step time."""
 
     decider: Decider
     name: str
     reason: str
-    timing: str
+    step_time: StepTime
 
 
 def choose_decider(
@@ -61,7 +62,7 @@ def choose_decider(
         raise ConfigError(f"engine.implementation: the fast path does not cover this engine: {why_not}")
     if asked != "reference" and why_not is None:
         fast = FastDecider(scheduler, step_time, recorder, check_invariants=check_invariants, fingerprints=fingerprints)
-        return Choice(fast, "fast", "", step_time.describe())
+        return Choice(fast, "fast", "", step_time)
     hashes = None
     if events is not None:
         hashes = RealHashes(_hash_function(config), hash_block_size(scheduler.groups))
@@ -76,7 +77,7 @@ def choose_decider(
         fingerprints=fingerprints,
     )
     reason = "" if why_not is None else f"the fast path does not cover this engine: {why_not}"
-    return Choice(reference, "reference", reason, step_time.describe())
+    return Choice(reference, "reference", reason, step_time)
 
 
 def _hash_function(config: ExperimentConfig) -> HashFunction:

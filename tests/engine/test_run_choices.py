@@ -154,3 +154,19 @@ def test_progress_can_be_followed(tmp_path):
     run(config(), out=tmp_path, progress=lambda ended, total, now_s: seen.append((ended, total, now_s)))
     assert [ended for ended, _, _ in seen] == list(range(1, 61))
     assert {total for _, total, _ in seen} == {60}
+
+
+def test_steps_outside_a_table_are_counted(tmp_path):
+    file = tmp_path / "times.csv"
+    file.write_text(
+        "prefill_tokens,decode_requests,context_tokens,seconds\n"
+        + "".join(f"{p},{d},{c},0.1\n" for p in (0, 8) for d in (0, 2) for c in (0, 40))
+    )
+    timing = {"kind": "table", "path": str(file), "extrapolate": "clamp"}
+    notes = result(tmp_path, timing=timing).summary["notes"]
+    assert any("outside the measured points" in note for note in notes)
+
+
+def test_figures_are_the_same_whether_a_run_is_watched_or_not(tmp_path):
+    watched = run(config(), out=tmp_path, run_name="a", progress=lambda *_: None)
+    assert (watched.path / "summary.json").read_bytes() == (result(tmp_path, "b").path / "summary.json").read_bytes()
