@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from sim.core.scheduler_config import SchedulerConfig
+    from sim.parity.replay import MakePlayer
 
 
 @click.command(epilog="Example: kvsim verify tests/golden")
@@ -25,14 +31,16 @@ def command(paths: tuple[Path, ...], engine: str, check_invariants: bool, as_jso
     """
     from sim.errors import InvariantError, RecordingError
     from sim.parity.players import ReferencePlayer
-    from sim.parity.verify import find_recordings, verify_file
+    from sim.parity.verify import everything, find_recordings, verify_file
 
-    make_player = ReferencePlayer
+    make_player: MakePlayer = ReferencePlayer
+    supports: Callable[[SchedulerConfig], str | None] = everything
     if engine == "fast":
-        from sim.parity.fast_player import FastPlayer
+        from sim.fast.player import FastPlayer
+        from sim.fast.support import supports as make_sure
 
-        make_player = FastPlayer
-    steps = differences = 0
+        make_player, supports = FastPlayer, make_sure
+    steps = differences = not_covered = 0
     unreadable: list[str] = []
     rows = []
     files = find_recordings(list(paths))
@@ -40,7 +48,7 @@ def command(paths: tuple[Path, ...], engine: str, check_invariants: bool, as_jso
         row: dict[str, object] = {"path": str(path)}
         rows.append(row)
         try:
-            outcome = verify_file(path, make_player, check=check_invariants)
+            outcome = verify_file(path, make_player, check=check_invariants, supports=supports)
         except RecordingError as error:
             unreadable.append(str(error))
             row["error"] = str(error)
@@ -49,6 +57,11 @@ def command(paths: tuple[Path, ...], engine: str, check_invariants: bool, as_jso
             differences += 1
             row["difference"] = str(error)
             click.echo(f"{error}", err=as_json)
+            continue
+        if outcome.not_covered is not None:
+            not_covered += 1
+            row["not_covered"] = outcome.not_covered
+            click.echo(f"{path}: not covered: {outcome.not_covered}", err=as_json)
             continue
         steps += outcome.compared
         row |= {"kind": outcome.kind, "compared": outcome.compared, "difference": None}
@@ -60,9 +73,12 @@ def command(paths: tuple[Path, ...], engine: str, check_invariants: bool, as_jso
             click.echo(f"{path}: {outcome.difference}", err=as_json)
     if as_json:
         summary = {"recordings": len(files), "steps": steps, "differences": differences, "unreadable": len(unreadable)}
+        summary |= {"not_covered": not_covered} if engine == "fast" else {}
         click.echo(json.dumps(summary | {"files": rows}, indent=1))
     else:
-        click.echo(f"{len(files)} recordings, {steps} steps, {differences} differences")
+        if not_covered:
+            click.echo(f"{not_covered} of them need the reference engine and were not compared")
+        click.echo(f"{len(files) - not_covered} recordings, {steps} steps, {differences} differences")
     for error_text in unreadable:
         click.echo(f"kvsim: error: {error_text}", err=True)
     if unreadable:
