@@ -84,6 +84,8 @@ class World:
         before = {name: self._counters(request) for name, request in self.scheduler.requests.items()}
         output = self.scheduler.schedule()
         for request, reason in self.admission.stuck(self.scheduler, output, others_in_flight=not alone):
+            if len(before) == 1 and all(group.kind == "full" for group in self.config.groups):
+                assert not ends_alone(self.config, request), f"{request} was rejected ({reason}) and can end"
             self.scheduler.finish_requests([request.request_id], RequestStatus.FINISHED_ABORTED)
             self._reject(request, reason)
         self._in_flight.append(output)
@@ -232,3 +234,25 @@ class World:
                 assert request.num_inflight_tokens == 0
                 assert request.num_stale_tokens == 0
                 assert request.num_cached_tokens >= 0
+
+
+def ends_alone(settings: SchedulerConfig, request: Request) -> bool:
+    """Whether a request comes to an end in an engine that has never seen another."""
+    alone = Request(
+        request.request_id,
+        request.num_prompt_tokens,
+        request.max_tokens,
+        block_hasher=request._block_hasher,
+        token_reader=request.token_ids,
+        lora_request=request.lora_request,
+        cache_salt=request.cache_salt,
+        mm_hashes=request.mm_hashes,
+        mm_positions=request.mm_positions,
+    )
+    scheduler = Scheduler(replace(settings, async_scheduling=False))
+    scheduler.add_request(alone)
+    for _ in range(3 * (request.num_prompt_tokens + request.max_tokens)):
+        if not scheduler.has_requests():
+            return True
+        scheduler.update_from_output(scheduler.schedule())
+    return False
