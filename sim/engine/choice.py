@@ -17,6 +17,7 @@ from sim.engine.reference import ReferenceEngine
 from sim.errors import ConfigError
 from sim.fast.support import supports
 from sim.recording.kv_events import KVEventWriter
+from sim.recording.miss_tracker import MissTracker
 from sim.recording.recorder import Recorder
 from sim.timing.base import StepTime
 from sim.timing.build import build_step_time
@@ -41,6 +42,7 @@ def choose_decider(
     check_invariants: bool = False,
     events: KVEventWriter | None = None,
     fingerprints: Fingerprints = sequence_fingerprints,
+    misses: MissTracker | None = None,
 ) -> Choice:
     """The implementation that `engine.implementation` asks for.
 
@@ -51,6 +53,7 @@ def choose_decider(
         check_invariants: check every law after every step.
         events: receives KV events, with real block hashes.
         fingerprints: the content fingerprints of a request, made or known before.
+        misses: explains misses.
 
     Raises:
         ConfigError: the fast path is asked for and does not cover this engine, or the policy cannot be made.
@@ -61,7 +64,14 @@ def choose_decider(
     if asked == "fast" and why_not is not None:
         raise ConfigError(f"engine.implementation: the fast path does not cover this engine: {why_not}")
     if asked != "reference" and why_not is None:
-        fast = FastDecider(scheduler, step_time, recorder, check_invariants=check_invariants, fingerprints=fingerprints)
+        fast = FastDecider(
+            scheduler,
+            step_time,
+            recorder,
+            check_invariants=check_invariants,
+            fingerprints=fingerprints,
+            misses=misses,
+        )
         return Choice(fast, "fast", "", step_time)
     hashes = None
     if events is not None:
@@ -75,6 +85,7 @@ def choose_decider(
         hashes=hashes,
         events=events,
         fingerprints=fingerprints,
+        misses=misses,
     )
     reason = "" if why_not is None else f"the fast path does not cover this engine: {why_not}"
     return Choice(reference, "reference", reason, step_time)

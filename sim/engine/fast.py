@@ -8,6 +8,7 @@ from sim.core.scheduler_config import SchedulerConfig
 from sim.engine.interface import Ended
 from sim.fast.engine import FastEngine
 from sim.fast.load import StepSeconds
+from sim.recording.miss_tracker import MissTracker
 from sim.recording.recorder import Recorder
 from sim.timing.base import StepTime
 from workloads.fingerprint import Fingerprints, sequence_fingerprints
@@ -24,10 +25,11 @@ class FastDecider:
         *,
         check_invariants: bool = False,
         fingerprints: Fingerprints = sequence_fingerprints,
+        misses: MissTracker | None = None,
     ) -> None:
         seconds = cast("StepSeconds", step_time)  # its batches have the same fields under the same names
         self._engine = FastEngine(
-            config, seconds, recorder, check_invariants=check_invariants, fingerprints=fingerprints
+            config, seconds, recorder, check_invariants=check_invariants, fingerprints=fingerprints, misses=misses
         )
         self.add_request = self._engine.add_request
         self.watch = self._engine.watch

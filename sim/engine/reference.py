@@ -25,6 +25,8 @@ from sim.engine.requests import max_tokens_of
 from sim.eviction.facts import Origin
 from sim.eviction.registry import Eviction
 from sim.recording.kv_events import KVEventWriter
+from sim.recording.miss_observer import MissObserver
+from sim.recording.miss_tracker import MissTracker
 from sim.recording.recorder import Recorder
 from sim.recording.residency import BlockResidency
 from sim.timing.base import Batch, StepTime
@@ -81,6 +83,7 @@ class ReferenceEngine:
         hashes: makes real block hashes; None = content fingerprints, which decide the same.
         events: receives KV events (best with real hashes).
         fingerprints: the content fingerprints of a request, made or known before.
+        misses: explains misses.
     """
 
     name = "reference"
@@ -96,6 +99,7 @@ class ReferenceEngine:
         hashes: SpecHashes | None = None,
         events: KVEventWriter | None = None,
         fingerprints: Fingerprints = sequence_fingerprints,
+        misses: MissTracker | None = None,
     ) -> None:
         self.config = config
         self._step_time = step_time
@@ -106,13 +110,24 @@ class ReferenceEngine:
         self._fingerprints = fingerprints
         self._events = events
         self._origins: dict[int, Origin] | None = None
-        observer: PoolObserver = self._observer
+        observers: list[PoolObserver] = [self._observer]
         eviction = Eviction(FreeKVCacheBlockQueue, None)
         if make_policy is not None:
             origins = self._origins = {}
             eviction = make_policy(lambda: self._observer.now_s, lambda request: origins[request.index])
             if eviction.observer is not None:
-                observer = Observers([self._observer, eviction.observer])
+                observers.append(eviction.observer)
+        self._misses: MissObserver | None = None
+        if misses is not None:
+            self._misses = MissObserver(
+                misses,
+                config.groups,
+                lambda: (self._observer.step, self._observer.now_s),
+                fingerprints,
+                caching=config.enable_prefix_caching,
+            )
+            observers.append(self._misses)
+        observer = observers[0] if len(observers) == 1 else Observers(observers)
         scheduler = AsyncScheduler if config.async_scheduling else Scheduler
         self.scheduler = scheduler(
             config, enable_kv_cache_events=events is not None, free_queue=eviction.free_queue, observer=observer
@@ -142,6 +157,8 @@ class ReferenceEngine:
             request.block_hashes = cast("list[BlockHash]", hashes)  # only ever read by index
         if self._origins is not None:
             self._origins[index] = Origin(spec.category, spec.session, spec.turn)
+        if self._misses is not None:
+            self._misses.arrived(index, spec)
         self.scheduler.add_request(request)
         self._alive[spec.request_id] = _Followed(request, answer)
         self._ids[index] = spec.request_id
@@ -209,6 +226,8 @@ class ReferenceEngine:
             followed = self._alive[request.request_id]
             followed.done = max(followed.done, followed.computed)
             followed.computed = 0
+            if self._misses is not None:
+                self._misses.tracker.preempted(request.index, followed.done)
         start_s = max(now_s, self._free_at_s)
         chunks: list[tuple[int, int]] = []
         contexts: list[int] = []
@@ -291,6 +310,8 @@ class ReferenceEngine:
         followed = self._alive.pop(request_id)
         request = followed.request
         del self._ids[request.index]
+        if self._misses is not None:
+            self._misses.ended(request.index)
         if self._origins is not None:
             del self._origins[request.index]
         reason = None

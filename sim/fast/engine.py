@@ -14,6 +14,7 @@ from sim.fast.request import ABORTED, REJECTED, FastRequest
 from sim.fast.scheduler import FastScheduler
 from sim.fast.support import supports
 from sim.fast.sync_drive import SyncDrive
+from sim.fast.watch import Watch
 from workloads.fingerprint import Fingerprints, sequence_fingerprints
 from workloads.spec import RequestSpec
 
@@ -43,6 +44,7 @@ class FastEngine:
         sink: receives rows of steps, stalls and evictions.
         check_invariants: check all state after every call of `advance` (slow).
         fingerprints: the content fingerprints of a request, made or known before.
+        misses: explains misses.
 
     Raises:
         ValueError: the fast path does not cover this engine.
@@ -58,6 +60,7 @@ class FastEngine:
         *,
         check_invariants: bool = False,
         fingerprints: Fingerprints = sequence_fingerprints,
+        misses: Watch | None = None,
     ) -> None:
         why_not = supports(config)
         if why_not is not None:
@@ -71,6 +74,9 @@ class FastEngine:
         self._rows = EvictionRows(sink, self.scheduler.pool)
         if wanted:
             self.scheduler.pool.log = self._rows
+        self._misses = self.scheduler.watch = self.scheduler.pool.watch = misses
+        if misses is not None:
+            misses.attach(self.scheduler.keys, lambda: (self._rows.step, self._rows.now_s))
         drive = AsyncDrive if config.async_scheduling else SyncDrive
         self.drive = drive(config, self.scheduler, step_time, sink, self._rows)
         self._alive: dict[int, FastRequest] = {}
@@ -100,6 +106,8 @@ class FastEngine:
         )
         if spec.session is not None or spec.after is not None:
             self._stop_at_end = True
+        if self._misses is not None:
+            self._misses.arrived(index, spec)
         self.admit(request, self._fingerprints(spec, self._block_size))
 
     def admit(self, request: FastRequest, fingerprints: U64Array) -> None:

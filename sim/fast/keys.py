@@ -8,6 +8,7 @@ Finding that point costs one comparison per range, and a search inside the last 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
@@ -93,6 +94,22 @@ class KeyTable:
                 self._mark(request)
         return spans
 
+    def find(self, fingerprints: U64Array) -> I64Array:
+        """Keys of the longest prefix of these fingerprints that is known; nothing is added."""
+        parts: list[I64Array] = []
+        at, blocks = 0, len(fingerprints)
+        while at < blocks:
+            run = self._runs.get(int(fingerprints[at]))
+            if run is None:
+                break
+            length = min(run.length, blocks - at)
+            same = self.fingerprints[run.base : run.base + length] == fingerprints[at : at + length]
+            if not same.all():
+                length = int((~same).argmax())
+            parts.append(np.arange(run.base, run.base + length))
+            at += length
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
     def _mark(self, request: FastRequest) -> None:
         if not request.eager:
             request.eager = True
@@ -150,6 +167,18 @@ class KeyTable:
                 others.remove(block)
             if not others:
                 del self.others[key]
+
+
+def keys_of(spans: Sequence[Span], start: int, stop: int) -> I64Array:
+    """Keys of blocks ``start … stop - 1``, as far as the spans go."""
+    parts = []
+    for first, base, length in spans:
+        low, high = max(start, first), min(stop, first + length)
+        if low < high:
+            parts.append(np.arange(base + low - first, base + high - first))
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 
 def _larger(old: _Array, size: int, new: _Array) -> _Array:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from sim.errors import InvariantError
 from sim.fast.free_log import FreeLog
 from sim.fast.keys import KeyTable
+from sim.fast.watch import BlockWatch
 
 I64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -71,6 +72,7 @@ class FastPool:
         lives, used_s: of each block, see `Evicted`; kept only with a log.
         taken_s, takers: of each taking, when and for whom it was (one taking may be of many blocks).
         evicted_blocks: keys that left the cache, in total.
+        watch: explains misses, if anything does.
         phantom: blocks whose keys stand for content that was never computed.
         now_s: the time, set by the scheduler.
     """
@@ -87,6 +89,7 @@ class FastPool:
         self.takers = array("q")
         self.log = log
         self.events = events
+        self.watch: BlockWatch | None = None
         self.evicted_blocks = 0
         self.phantom: set[int] = set()
         self.now_s = 0.0
@@ -104,6 +107,8 @@ class FastPool:
             self.lives[blocks] = len(self.taken_s) << HIT_BITS
             self.taken_s.append(self.now_s)
             self.takers.append(index)
+        if self.watch is not None and len(keys):
+            self.watch.evicted(evicted, keys, None)
         if self.events is not None:
             for key in keys.tolist():
                 self.events.removed(key)
@@ -118,17 +123,20 @@ class FastPool:
         number = len(takers.indexes)
         blocks = self.free.pop(number)
         evicted, keys, had_key = self._evict(blocks)
-        if self.log is not None:
-            if len(keys):
-                losers = takers
-                if had_key is not None:
-                    mask = had_key.tolist()
-                    losers = Takers(
-                        list(compress(takers.indexes, mask)),
-                        list(compress(takers.steps, mask)),
-                        list(compress(takers.times_s, mask)),
-                    )
+        if len(keys) and (self.log is not None or self.watch is not None):
+            losers = takers
+            if had_key is not None:
+                mask = had_key.tolist()
+                losers = Takers(
+                    list(compress(takers.indexes, mask)),
+                    list(compress(takers.steps, mask)),
+                    list(compress(takers.times_s, mask)),
+                )
+            if self.log is not None:
                 self.log.evicted_each(Evicted(evicted, keys, self.lives[evicted], self.used_s[evicted]), losers)
+            if self.watch is not None:
+                self.watch.evicted(evicted, keys, losers)
+        if self.log is not None:
             first = len(self.taken_s)
             self.lives[blocks] = np.arange(first, first + number) << HIT_BITS
             self.taken_s.extend(takers.times_s)
@@ -165,6 +173,8 @@ class FastPool:
         held = self.references[blocks]
         if np.count_nonzero(held) < len(blocks):
             self.free.remove(blocks[held == 0])
+            if self.watch is not None:
+                self.watch.left_free(blocks[held == 0])
         held += 1
         self.references[blocks] = held
         if self.log is not None:
@@ -193,6 +203,8 @@ class FastPool:
             if np.count_nonzero(held):
                 blocks = blocks[held == 0]
             self.free.append(blocks)
+            if self.watch is not None:
+                self.watch.entered_free(blocks, self.block_keys[blocks])
             if self.log is not None:
                 self.used_s[blocks] = self.now_s
 

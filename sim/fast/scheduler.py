@@ -17,6 +17,7 @@ from sim.fast.keys import KeyTable, U64Array
 from sim.fast.pool import EvictionLog, FastPool, I64Array, KeyEvents
 from sim.fast.request import ABORTED, FINISHED, PREEMPTED, REJECTED, RUNNING, WAITING, FastRequest
 from sim.fast.waiting import FirstComeQueue, PriorityQueue, WaitingQueue
+from sim.fast.watch import Watch
 
 _ANY = 1 << 62
 _NOT_BLOCKED = (1, 0)
@@ -31,6 +32,7 @@ class FastScheduler:
         waiting: the queue of those that are not running.
         block_size: tokens of a block.
         alive: number of requests that have not ended.
+        watch: explains misses, if anything does.
         endless: how many of them can fail to end, because their prompts reach max_model_len.
     """
 
@@ -47,6 +49,7 @@ class FastScheduler:
         self.running: list[FastRequest] = []
         self.admissions = 0
         self.alive = self.endless = 0
+        self.watch: Watch | None = None
         self._blocked = _NOT_BLOCKED
         self.now_s = 0.0
 
@@ -94,7 +97,7 @@ class FastScheduler:
         while position < len(running) and batch.budget > 0:
             request = running[position]
             position += 1
-            if self._ends_in_flight(request):
+            if self.ends_in_flight(request):
                 continue
             tokens = self.chunk(request, batch.budget)
             items: list[int] = []
@@ -245,6 +248,8 @@ class FastScheduler:
         new = -(-total // size) - hit
         if new + woken > free:
             return False
+        if self.watch is not None and config.enable_prefix_caching:
+            self.watch.admitted(request.index, request.spans, hit, request.known)
         if hit:
             pool.touch(hits)
             request.table[:hit] = hits
@@ -285,6 +290,8 @@ class FastScheduler:
         if pool.events is not None:
             keys = self.keys_of(request, max(start - 1, 0), full)
             pool.events.stored(keys[1:] if start else keys, keys[0] if start else None)
+        if self.watch is not None:
+            self.watch.stored(request.index, request.spans, start, full)
         request.cached = full
         self._blocked = _NOT_BLOCKED
 
@@ -315,6 +322,8 @@ class FastScheduler:
         request.computed = request.placeholders = 0
         request.preemptions += 1
         request.status = PREEMPTED
+        if self.watch is not None:
+            self.watch.preempted(request.index, request.done)
         self.waiting.add_front(request)
         batch.preempted.append(request)
 
@@ -404,6 +413,8 @@ class FastScheduler:
             self.waiting.remove(request)
         self._blocked = _NOT_BLOCKED
         self.release(request)
+        if self.watch is not None:
+            self.watch.ended(request.index)
         request.status = status
         request.ended_s = now_s
         self.keys.forget(request)
@@ -424,7 +435,7 @@ class FastScheduler:
         self.end(request, REJECTED, now_s)
         request.reason = reason
 
-    def _ends_in_flight(self, request: FastRequest) -> bool:
+    def ends_in_flight(self, request: FastRequest) -> bool:
         """Whether the batches in flight already bring a request to its end."""
         held = request.placeholders
         return held > 0 and request.computed + 2 - held >= request.prompt_tokens + request.max_tokens

@@ -96,11 +96,39 @@ STALLS = (
     _seconds("gap_s", "time since this request's token before"),
 )
 
+MISSES = (
+    _seconds("time_s", "when the step of the admission was scheduled"),
+    _int("step", "", "that step"),
+    _int("request_index", "", "the request that was admitted, for the first time or after a preemption"),
+    _text("category", "its category"),
+    _int("first_block", "", "place of the run's first block in the request's sequence, from 0"),
+    _int("blocks", "blocks", "how many blocks one after another missed for the same cause"),
+    _int("tokens", "tokens", "tokens of these blocks"),
+    _text("cause", "why they missed, see docs/misses.md"),
+    _text("differs", "where the cause is key_differs: image, lora, salt, or several of them", True),
+    _int("evicted_row", "", "row of `evictions` that removed the run's first block (unreachable: the gap's)", True),
+    _int("evicted_step", "", "step in which they were evicted", True),
+    _seconds("evicted_s", "when that was", True),
+)
+
+EVICTION_COSTS = (
+    _int("recomputed_tokens", "tokens", "tokens that admissions did not find because of this eviction (0: none)"),
+    _int("next_request_index", "", "request whose admission asked for the content next (null: none did)", True),
+    _seconds("next_wanted_s", "when that was", True),
+    _int(
+        "better_victim",
+        "",
+        "1 if the eviction had a cost, and a block stayed free whose content was wanted later, or never",
+    ),
+)
+
 TABLES: dict[str, tuple[Column, ...]] = {
     "requests": REQUESTS,
     "steps": STEPS,
     "evictions": EVICTIONS,
     "stalls": STALLS,
+    "misses": MISSES,
+    "eviction_costs": EVICTION_COSTS,
 }
 
 MEANINGS = {
@@ -109,4 +137,7 @@ MEANINGS = {
     "evictions": "one row per evicted block, in order of eviction",
     "stalls": "one row per output token that did not come one step after the request's token before it "
     "(its request was preempted or passed over): with `steps`, the exact inter-token latencies",
+    "misses": "one row per run of full blocks that an admission did not find, for one cause and evicted in one step, "
+    "in order of admission (`recording.misses: true`)",
+    "eviction_costs": "one row per row of `evictions`, in the same order (`recording.misses: true`)",
 }

@@ -1,0 +1,102 @@
+"""What each eviction cost, seen from the end of the run: when its content was wanted next, and who should have gone.
+
+Everything is in *moments*: moment e is just before the e-th eviction.  A block that stayed free over
+moments ``[from, to)`` was a possible victim of each of these evictions.  The best of them is the one
+whose content was wanted last, or never: Belady's choice (IBM Systems Journal 5(2), 1966).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sim.recording.miss_tracker import EvictionHistory
+
+I64Array = npt.NDArray[np.int64]
+
+
+class EvictionCosts(NamedTuple):
+    """Columns of the table ``eviction_costs``; `next_admission` is the number of admissions where none came."""
+
+    recomputed_tokens: I64Array
+    next_admission: I64Array
+    better_victim: npt.NDArray[np.bool_]
+
+
+class _Wants:
+    """Answers when a key is wanted next.  Times are numbers of admissions; `never` comes after all."""
+
+    def __init__(self, history: EvictionHistory) -> None:
+        self.rows = history.admission_rows
+        self.never = len(self.rows)
+        stride = self._stride = self.never + 1
+        self._sorted = history.wanted.astype(np.int64) * stride + history.wanted_admission
+        self._sorted.sort()
+
+    def first_after(self, moment: I64Array) -> I64Array:
+        """The first admission after the evictions of these moments."""
+        return np.searchsorted(self.rows, moment, side="right")
+
+    def places(self, keys: I64Array, admission: I64Array) -> I64Array:
+        """Where the wants of each key from an admission on begin in the list of all wants, sorted by key."""
+        return np.searchsorted(self._sorted, keys * self._stride + admission)
+
+    def at(self, keys: I64Array, places: I64Array) -> I64Array:
+        """The admission at a place of the list if it is of that key, else `never`."""
+        found = np.append(self._sorted, -1)[places]
+        return np.where(found // self._stride == keys, found % self._stride, self.never)
+
+
+def eviction_costs(history: EvictionHistory) -> EvictionCosts:
+    """The cost of every eviction, row by row.
+
+    An eviction had a better victim if it had a cost (`recomputed_tokens` > 0) and some other block with
+    content was free before and after the taking that it was part of, whose content was wanted later
+    than the evicted one's, or never.
+    """
+    wants = _Wants(history)
+    count = len(history.keys)
+    rows = np.arange(count, dtype=np.int64)
+    keys = history.keys
+    after = wants.at(keys, wants.places(keys, wants.first_after(rows)))
+    latest = latest_wanted(history, wants)
+    better = (history.recomputed_tokens > 0) & (latest > after)
+    return EvictionCosts(history.recomputed_tokens, after, better)
+
+
+def latest_wanted(history: EvictionHistory, wants: _Wants) -> I64Array:
+    """At each moment, the latest next want among the blocks that stay free; -1 where none does."""
+    keys, start, stop = history.free_keys, history.free_from, history.free_to
+    first = wants.places(keys, wants.first_after(start))
+    last = wants.places(keys, wants.first_after(stop - 1))
+    # most stay free without anybody asking; the others change their next want on the way
+    pieces = last - first + 1
+    owner = np.repeat(np.arange(len(keys)), pieces)
+    number = np.arange(len(owner)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    value = wants.at(keys[owner], first[owner] + number)
+    ends = np.where(number < pieces[owner] - 1, np.append(wants.rows, 0)[value], stop[owner])
+    begins = np.where(number > 0, np.roll(ends, 1), start[owner])
+    filled = begins < ends
+    return max_of_ranges(len(history.keys), begins[filled], ends[filled], value[filled])
+
+
+def max_of_ranges(size: int, start: I64Array, stop: I64Array, value: I64Array) -> I64Array:
+    """For each point of ``0 … size - 1`` the largest value ≥ 0 of the ranges ``[start, stop)`` over it, -1 for none.
+
+    Each range is covered by two of a power of two; these are handed down level by level:
+    O(ranges + size · log size).
+    """
+    level = np.frexp((stop - start).astype(np.float64))[1] - 1
+    top = int(level.max()) if len(level) else 0
+    found = np.full(size, -1, dtype=np.int64)
+    for power in range(top, -1, -1):
+        here = level == power
+        if here.any():
+            np.maximum.at(found, start[here], value[here])
+            np.maximum.at(found, stop[here] - (1 << power), value[here])
+        if power:
+            half = 1 << (power - 1)
+            found[half:] = np.maximum(found[half:], found[:-half])
+    return found
