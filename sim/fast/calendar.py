@@ -2,8 +2,9 @@
 
 From step to step such a request computes one token.  It needs attention in the steps that start
 with a full last block, when it takes a new one, and in the step that samples its last token.
-Everything else about it is arithmetic: at the start of step s it has computed ``s - base`` tokens
-and knows one more.  Its full blocks get their keys when somebody could ask for them.
+Everything else about it is arithmetic: when step s is scheduled it has computed ``s - base`` tokens,
+and one more is known (or, in an asynchronous engine, in flight).  Its full blocks get their keys
+when somebody could ask for them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _order = attrgetter("seq")
 
 
 class Calendar:
-    """The decoding requests of a synchronous engine.
+    """The decoding requests of an engine.
 
     Attributes:
         count: how many there are.
@@ -41,45 +42,42 @@ class Calendar:
             yield from bucket
 
     def enter(self, request: FastRequest, step: int) -> None:
-        """`request`, which knows one token more than it has computed, decodes from `step` on."""
+        """`request`, which computes one token in every step from now on, decodes from `step` on."""
         request.base = base = step - request.computed
         request.dated = True
         insort(self.buckets[base % self.block_size], request, key=_order)
-        last = step + request.stop_tokens - request.known - 1
-        self.endings.setdefault(last, []).append(request)
+        self.endings.setdefault(last_step(request), []).append(request)
         self.count += 1
         self.base_sum += base
         self.latest = max(self.latest, request.seq)
 
-    def leave(self, request: FastRequest, step: int, last_token_s: float) -> None:
-        """Before `step` it leaves, having ended: its counters are brought up to date."""
+    def leave(self, request: FastRequest) -> None:
+        """A request leaves, because it has just sampled its last token or will sample no other."""
         self.buckets[request.base % self.block_size].remove(request)
         self.count -= 1
         self.base_sum -= request.base
-        _update(request, step, last_token_s)
+        request.dated = False
         if not self.count:
             self.latest = -1
 
-    def drop(self, request: FastRequest, step: int, last_token_s: float) -> None:
-        """Before `step` it leaves before its time."""
-        self.leave(request, step, last_token_s)
-        self.endings[request.stop_tokens + request.base - 2].remove(request)
+    def drop(self, request: FastRequest) -> None:
+        """A request leaves before its time."""
+        self.leave(request)
+        self.endings[last_step(request)].remove(request)
 
-    def clear(self, step: int, last_token_s: float) -> None:
-        """Before `step` all leave."""
+    def clear(self) -> list[FastRequest]:
+        """All leave; they are returned."""
+        everybody = list(self)
+        for request in everybody:
+            request.dated = False
         for bucket in self.buckets:
-            for request in bucket:
-                _update(request, step, last_token_s)
             bucket.clear()
         self.endings.clear()
         self.count = self.base_sum = 0
         self.latest = -1
+        return everybody
 
 
-def _update(request: FastRequest, step: int, last_token_s: float) -> None:
-    request.dated = False
-    computed = step - request.base
-    if computed > request.computed:
-        request.last_step, request.last_token_s = step - 1, last_token_s
-    request.computed = computed
-    request.known = computed + 1
+def last_step(request: FastRequest) -> int:
+    """The step in which a request of the calendar samples its last token."""
+    return request.stop_tokens + request.base - 2

@@ -43,8 +43,10 @@ class FastRequest:
         "items",
         "keyed_blocks",
         "known",
+        "last_scheduled",
         "last_step",
         "last_token_s",
+        "last_tokens",
         "lora",
         "max_tokens",
         "phantom_tokens",
@@ -121,6 +123,9 @@ class FastRequest:
         self.first_scheduled_s = -1.0
         self.first_token_s = -1.0
         self.ended_s = -1.0
+        #: the last step that scheduled it outside the calendar, and how many tokens
+        self.last_scheduled = -1
+        self.last_tokens = 0
         #: step and time of its last token
         self.last_step = -1
         self.last_token_s = 0.0

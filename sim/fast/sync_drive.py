@@ -2,49 +2,25 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from sim.core.scheduler_config import SchedulerConfig
 from sim.fast.batch import FastBatch
-from sim.fast.calendar import Calendar
-from sim.fast.dead_ends import DeadEnds
+from sim.fast.drive import Drive, order
 from sim.fast.eviction_rows import EvictionRows, Sink
 from sim.fast.load import Load, StepSeconds, load_of, step_row
-from sim.fast.pool import Takers
 from sim.fast.request import RUNNING, FastRequest
 from sim.fast.scheduler import FastScheduler
 
 _ANY = 1 << 62
 
 
-class SyncDrive:
-    """Decides, times and records the steps of a synchronous engine.
-
-    Attributes:
-        ended: requests that have ended by themselves, in order, until the engine takes them.
-        step: number of the next step.
-        in_flight: batches that have been scheduled and not applied, between calls.
-        leaps, mixed, literal: steps taken in each of the three ways.
-    """
+class SyncDrive(Drive):
+    """Decides, times and records the steps of a synchronous engine."""
 
     def __init__(
         self, config: SchedulerConfig, scheduler: FastScheduler, step_time: StepSeconds, sink: Sink, rows: EvictionRows
     ) -> None:
-        self.config = config
-        self.scheduler = scheduler
-        self.calendar = Calendar(scheduler.block_size)
-        #: running requests that are not in the calendar, in order
-        self.prefills: list[FastRequest] = []
-        self.ended: list[FastRequest] = []
-        self.step = 0
-        self.in_flight = 0
-        self.leaps = self.mixed = self.literal = 0
+        super().__init__(config, scheduler, step_time, sink, rows)
         self._clock_s = 0.0
-        self._dead_ends = DeadEnds(config, scheduler)
-        self._step_time = step_time
-        self._sink = sink
-        self._rows = rows
-        self._usable = config.num_gpu_blocks - 1
 
     def advance(self, now_s: float, until_s: float, stop_at_end: bool) -> float | None:
         """Take at least one step, none but the first at or after `until_s`; see `FastEngine.advance`."""
@@ -57,10 +33,10 @@ class SyncDrive:
             if self.step > first and (clock >= until_s or (self.ended and stop_at_end)):
                 return clock
             if not scheduler.alive:
-                return clock if self.step > first else None
+                return clock if self.step > first or self.ended else None
             done = False
             if calendar.count <= budget and not scheduler.endless:
-                if not self.prefills and not scheduler.can_admit(budget - calendar.count):
+                if not self.explicit and not scheduler.can_admit(budget - calendar.count):
                     done = self._leap(until_s)
                 elif scheduler.running:
                     done = self._mixed_step()
@@ -93,7 +69,7 @@ class SyncDrive:
         self.leaps += steps
         self.step, self._clock_s = last + 1, starts[-1]
         if ended:
-            self._end(sorted(ended, key=_order))
+            self._end(sorted(ended, key=order))
         return True
 
     def _look_ahead(self, until_s: float, most: int) -> tuple[list[FastRequest], list[float], list[int]]:
@@ -126,31 +102,6 @@ class SyncDrive:
             context += count
         return takers, starts, sizes
 
-    def _take(self, takers: list[FastRequest], starts: list[float], sizes: list[int]) -> list[int]:
-        """Blocks for the steps ahead; how many keys each step costs."""
-        pool, step = self.scheduler.pool, self.step
-        steps: list[int] = []
-        times: list[float] = []
-        for number, start in zip(sizes, starts, strict=False):
-            if number:
-                steps += [step] * number
-                times += [start] * number
-            step += 1
-        blocks, had_key = pool.take_each(Takers([request.index for request in takers], steps, times))
-        for request, block in zip(takers, blocks.tolist(), strict=True):
-            request.table[request.blocks] = block
-            request.blocks += 1
-        if had_key is None:
-            return sizes
-        if not len(had_key):
-            return [0] * len(sizes)
-        before = np.concatenate(([0], np.cumsum(had_key)))
-        return [int(n) for n in np.diff(before[np.concatenate(([0], np.cumsum(sizes)))])]
-
-    def _give_eager_keys(self, step: int) -> None:
-        for request in sorted((request for request in self.calendar if request.eager), key=_order):
-            self.scheduler.give_keys(request, step - request.base + 1)
-
     def _record_leap(self, starts: list[float], sizes: list[int], lost: list[int], ended: int) -> None:
         calendar, scheduler, row, usable = self.calendar, self.scheduler, self._sink.row, self._usable
         count, running, waiting = calendar.count, len(scheduler.running), len(scheduler.waiting)
@@ -173,77 +124,25 @@ class SyncDrive:
     # ---- the calendar beside explicit requests --------------------------------------------------
 
     def _mixed_step(self) -> bool:
-        """A step in which the calendar's requests decode and others are looked at one by one; False: not done.
-
-        Not done are steps in which a block could be missing, or a decoding request could be left
-        without budget by one that runs before it: nothing has changed then.
-        """
-        scheduler, calendar, step = self.scheduler, self.calendar, self.step
-        pool, size = scheduler.pool, scheduler.block_size
-        batch = FastBatch(self.config.max_num_batched_tokens, self.config.encoder_compute_budget, calendar.count)
-        bucket = calendar.buckets[step % size]
-        needed, tokens = len(bucket), 0
-        for request in self.prefills:
-            most = scheduler.chunk(request, batch.budget)
-            needed += max(-(-(request.computed + most) // size) - request.blocks, 0)
-            tokens += most
-        if needed > pool.free.count:
-            return False
-        interleaved = bool(self.prefills) and self.prefills[0].seq < calendar.latest
-        if interleaved and (tokens > batch.budget or scheduler.keys.eager):
-            return False
-        clock = self._clock_s
-        self._at(clock, step)
+        """A step of the calendar's requests and of explicit ones; False: not done, nothing has changed."""
+        scheduler, calendar, pool = self.scheduler, self.calendar, self.scheduler.pool
         evicted = pool.evicted_blocks
-        if interleaved:
-            for request in sorted(bucket + self.prefills, key=_order):
-                if request.dated:
-                    self._take([request], [clock], [1])
-                else:
-                    self._chunk(request, batch)
-        else:
-            if bucket:
-                self._take(bucket, [clock], [len(bucket)])
-            if scheduler.keys.eager:
-                self._give_eager_keys(step)
-            for request in self.prefills:
-                self._chunk(request, batch)
-        running = len(scheduler.running)
-        if scheduler.can_admit(batch.budget):
-            scheduler.admit(batch)
-            self.prefills += scheduler.running[running:]
-        if not batch.entries and not calendar.count:
+        batch = self._compose(self._clock_s)
+        if batch is None or not (batch.entries or calendar.count):
             return False
-        scheduler.advance(batch)
-        load = load_of(batch, calendar.count, calendar.count * step - calendar.base_sum)
+        load = load_of(batch, calendar.count, calendar.count * self.step - calendar.base_sum)
         state = len(scheduler.running), len(scheduler.waiting), pool.free.count
-        self._finish_step(batch, load, state, pool.evicted_blocks - evicted, calendar.endings.pop(step, []))
+        ended = calendar.endings.pop(self.step, [])
+        self._finish_step(batch, load, state, pool.evicted_blocks - evicted, ended)
         self.mixed += 1
         return True
-
-    def _chunk(self, request: FastRequest, batch: FastBatch) -> None:
-        """Go on with a running request that is not in the calendar; blocks are known to be there."""
-        scheduler = self.scheduler
-        tokens = scheduler.chunk(request, batch.budget)
-        items: list[int] = []
-        if request.items and tokens:
-            tokens, items = scheduler.encode(request, request.computed, tokens, batch)
-        if tokens <= 0:
-            return
-        before = request.blocks
-        scheduler.extend(request, tokens)
-        batch.add(request, tokens, before)
-        if items:
-            scheduler.take_embeddings(request, items, batch)
 
     # ---- by the rules -----------------------------------------------------------------------------
 
     def _literal_step(self) -> bool:
         """A step with every request looked at; False if nothing was scheduled, and nothing will be."""
-        scheduler, calendar, step = self.scheduler, self.calendar, self.step
-        decoding = list(calendar)
-        calendar.clear(step, self._clock_s)
-        for request in decoding:
+        scheduler, step = self.scheduler, self.step
+        for request in self.calendar.clear():
             self._left(request)
         self._at(self._clock_s, step)
         evicted = scheduler.pool.evicted_blocks
@@ -253,8 +152,8 @@ class SyncDrive:
         for request, reason in rejected:
             scheduler.reject(request, reason, self._clock_s)
             self.ended.append(request)
-        self.prefills = []
-        progress = bool(batch.entries or batch.preempted or not scheduler.alive)
+        self.explicit = []
+        progress = bool(batch.entries or batch.preempted)
         if progress:
             self._finish_step(batch, load_of(batch), state, scheduler.pool.evicted_blocks - evicted, [])
             self.literal += 1
@@ -283,23 +182,20 @@ class SyncDrive:
         batch.step = step
         sampled = scheduler.apply(batch, end)
         self.step, self._clock_s = step + 1, end
-        ended = sorted(ended + sampled, key=_order) if ended else sampled
+        ended = sorted(ended + sampled, key=order) if ended else sampled
         for request, gap_s in batch.stalls:
             self._sink.row("stalls", (step, request.index, gap_s))
         self._sink.row("steps", step_row(batch, load, state, self._usable, evicted, (clock, end), len(ended)))
         if ended:
             self._end(ended)
         if any(entry.samples for entry in batch.entries):
-            waiting_prefills, self.prefills = self.prefills, []
-            for request in waiting_prefills:
-                if request.status == RUNNING:
-                    self._place(request)
+            self._replace_sampled()
 
     def _end(self, requests: list[FastRequest]) -> None:
         """These end with the step that has just been taken, in this order."""
         for request in requests:
             if request.dated:
-                self.calendar.leave(request, self.step, self._clock_s)
+                self.calendar.leave(request)
                 self._left(request)
             self.scheduler.finish(request, self._clock_s)
         self.ended += requests
@@ -309,25 +205,21 @@ class SyncDrive:
         if request.known == request.computed + 1 and request.last_step == self.step - 1 >= 0:
             self.calendar.enter(request, self.step)
         else:
-            self.prefills.append(request)
+            self.explicit.append(request)
 
     def _left(self, request: FastRequest) -> None:
-        """A request is no longer in the calendar."""
-        self.scheduler.give_keys(request, request.computed)
+        """A request is no longer in the calendar: its counters are brought up to date."""
+        computed = self.step - request.base
+        if computed > request.computed:
+            request.last_step, request.last_token_s = self.step - 1, self._clock_s
+        request.computed = computed
+        request.known = computed + 1
+        self.scheduler.give_keys(request, computed)
 
     def withdraw(self, request: FastRequest) -> None:
         """A living request is about to be taken away between two steps."""
         if request.dated:
-            self.calendar.drop(request, self.step, self._clock_s)
+            self.calendar.drop(request)
             self._left(request)
         elif request.status == RUNNING:
-            self.prefills.remove(request)
-
-    def _at(self, clock_s: float, step: int) -> None:
-        """Blocks change hands in this step, at this time."""
-        self.scheduler.set_time(clock_s)
-        self._rows.step, self._rows.now_s = step, clock_s
-
-
-def _order(request: FastRequest) -> int:
-    return request.seq
+            self.explicit.remove(request)
