@@ -128,8 +128,12 @@ class _Faults:
         places = Places(self._places.file, self._places.lines)
         places.overrides = dict(self._places.overrides)
         for change in changes:
-            where = self._places.fault(change.place, "").partition(": ")[0] or "sweep"
-            places.overrides[_keys(change.path)] = where if where.startswith("--sweep") else f"{where}: sweep"
+            where = self._places.fault(change.place, "").partition(": ")[0]
+            if not self._places.file:
+                where = where if where.startswith("--sweep") else "sweep"
+            elif not where.startswith("--sweep"):
+                where = f"{where}: sweep"
+            places.overrides[_keys(change.path)] = where
         return places, tuple(places.overrides[_keys(change.path)] for change in changes)
 
     def raise_if_any(self) -> None:

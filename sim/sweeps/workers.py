@@ -15,6 +15,7 @@ from sim.errors import ConfigError
 from sim.sweeps.folder import finished_test, version
 from sim.sweeps.shared import one_line
 
+CONNECT = "10s"  # how long to wait for a scheduler
 TRIES = 3  # of points whose worker died; in the last one each runs alone
 
 
@@ -149,7 +150,7 @@ def _cluster(address: str | None, jobs: int) -> Iterator[None]:
             yield
         return
     try:
-        client = Client(address, timeout="10s")  # type: ignore[no-untyped-call]
+        client = Client(address, timeout=CONNECT)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ConfigError(f"--dask {address}: no Dask scheduler answers there: {reason}") from None
