@@ -20,40 +20,28 @@ from sim.eviction.facts import Origin
 from workloads.spec import RequestSpec
 
 IntArray = npt.NDArray[np.int64]
+Int32Array = npt.NDArray[np.int32]
 BoolArray = npt.NDArray[np.bool_]
+
+MOST_ACCESSES = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
 class Accesses:
-    """The block accesses of a workload, in order.
+    """The block accesses of a workload, in order.  Arrays have 32 bits: traces of coding agents have 10⁸ accesses.
 
-    `keys` (n) are integers ≥ 0; those of request r are ``keys[starts[r]:starts[r + 1]]``, so `starts`
-    has one entry more than there are requests.  `tokens` (n) is how many tokens each block holds:
-    `block_size`, or less for a partial last block.  `origins` has one entry per request, or none.
-
-    Raises:
-        KvsimError: the keys are not chained.
+    `keys` (n) are integers ≥ 0; those of request r are ``keys[starts[r]:starts[r + 1]]``, so `starts` has one entry
+    more than there are requests.  `previous` (n) is the index of the access before that had the same key, or -1.
+    `last_tokens` (one per request) is how many tokens the request's last block holds; all others hold `block_size`.
+    `origins` has one entry per request, or none.
     """
 
-    keys: IntArray
+    keys: Int32Array
+    previous: Int32Array
     starts: IntArray
-    tokens: IntArray
+    last_tokens: IntArray
     block_size: int
     origins: Sequence[Origin] = field(default=())
-
-    def __post_init__(self) -> None:
-        repeated = np.flatnonzero(self.previous >= 0)
-        before = self.previous[repeated]
-        inner = self.position[repeated] > 0
-        same_place = self.position[repeated] == self.position[before]
-        same_parent = ~inner | (self.keys[repeated - 1] == self.keys[before - 1])
-        wrong = np.flatnonzero(~(same_place & same_parent))
-        if len(wrong):
-            at = int(repeated[wrong[0]])
-            raise KvsimError(
-                f"key {self.keys[at]} of request {self.request[at]}, block {self.position[at]}, came before at another "
-                "place or after another block: keys must be chained, each standing for the whole prefix up to its block"
-            )
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -69,32 +57,55 @@ class Accesses:
         return int(self.keys.max()) + 1 if len(self.keys) else 0
 
     @cached_property
-    def request(self) -> IntArray:
+    def request(self) -> Int32Array:
         """The request of each access."""
-        return np.repeat(np.arange(self.num_requests), np.diff(self.starts))
+        return np.repeat(np.arange(self.num_requests, dtype=np.int32), np.diff(self.starts))
 
     @cached_property
-    def position(self) -> IntArray:
+    def position(self) -> Int32Array:
         """The place of each access in its request, from 0."""
-        return np.arange(len(self.keys)) - np.repeat(self.starts[:-1], np.diff(self.starts))
+        before = np.repeat(self.starts[:-1].astype(np.int32), np.diff(self.starts))
+        return np.arange(len(self.keys), dtype=np.int32) - before
 
     @cached_property
-    def previous(self) -> IntArray:
-        """Index of the access before that had the same key, or -1."""
-        result = np.full(len(self.keys), -1, dtype=np.int64)
-        if len(self.keys):
-            order = np.argsort(self.keys, kind="stable")
-            same = np.flatnonzero(self.keys[order[1:]] == self.keys[order[:-1]])
-            result[order[same + 1]] = order[same]
+    def has_next(self) -> BoolArray:
+        """Whether the key of each access comes again."""
+        result = np.zeros(len(self.keys) + 1, dtype=np.bool_)
+        result[self.previous] = True  # -1, for none, is the entry too many
+        return result[:-1]
+
+    @cached_property
+    def partial(self) -> IntArray:
+        """Indices of the accesses whose block is not full."""
+        short = (self.last_tokens < self.block_size) & (np.diff(self.starts) > 0)
+        return self.starts[1:][short] - 1
+
+    @property
+    def tokens(self) -> IntArray:
+        """Tokens in each block."""
+        result = np.full(len(self.keys), self.block_size, dtype=np.int64)
+        result[self.partial] = self.last_tokens[self.request[self.partial]]
         return result
 
-    @cached_property
-    def following(self) -> IntArray:
-        """Index of the next access with the same key, or the number of accesses where there is none."""
-        result = np.full(len(self.keys), len(self.keys), dtype=np.int64)
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens in all blocks."""
+        short = self.block_size - self.last_tokens[self.request[self.partial]]
+        return len(self.keys) * self.block_size - int(short.sum())
+
+    def check(self) -> None:
+        """Raise `KvsimError` unless the keys are chained."""
         repeated = np.flatnonzero(self.previous >= 0)
-        result[self.previous[repeated]] = repeated
-        return result
+        before = self.previous[repeated]
+        same_place = self.position[repeated] == self.position[before]
+        same_parent = (self.position[repeated] == 0) | (self.keys[repeated - 1] == self.keys[before - 1])
+        wrong = np.flatnonzero(~(same_place & same_parent))
+        if len(wrong):
+            at = int(repeated[wrong[0]])
+            raise KvsimError(
+                f"key {self.keys[at]} of request {self.request[at]}, block {self.position[at]}, came before at another "
+                "place or after another block: keys must be chained, each standing for the whole prefix up to its block"
+            )
 
 
 def accesses_from_keys(
@@ -105,12 +116,18 @@ def accesses_from_keys(
 ) -> Accesses:
     """Accesses from each request's chained ids; `last_tokens` is the length of each request's last block.
 
+    Raises:
+        KvsimError: the ids are not chained.
+
     >>> len(accesses_from_keys([[0, 1], [0, 1, 2]]))
     5
     """
     rows = [list(row) for row in requests]
     ids = np.array([key for row in rows for key in row], dtype=np.int64)
-    return _assemble(ids, [len(row) for row in rows], block_size, last_tokens, origins)
+    full = [block_size] * len(rows)
+    accesses = _assemble(ids, [len(row) for row in rows], block_size, last_tokens or full, origins)
+    accesses.check()
+    return accesses
 
 
 def accesses_from_specs(
@@ -140,14 +157,20 @@ def _assemble(
     ids: npt.NDArray[np.int64] | npt.NDArray[np.uint64],
     counts: Sequence[int],
     block_size: int,
-    last_tokens: Sequence[int] | None,
+    last_tokens: Sequence[int],
     origins: Sequence[Origin],
 ) -> Accesses:
+    """Number the ids and find each one's access before, with a single sort."""
+    if len(ids) > MOST_ACCESSES:
+        raise KvsimError(f"{len(ids):,} block accesses are more than {MOST_ACCESSES:,}; use larger blocks or --limit")
     starts = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=starts[1:])
-    keys = np.unique(ids, return_inverse=True)[1].astype(np.int64).reshape(-1)
-    tokens = np.full(len(keys), block_size, dtype=np.int64)
-    if last_tokens is not None:
-        filled = np.diff(starts) > 0
-        tokens[starts[1:][filled] - 1] = np.asarray(last_tokens, dtype=np.int64)[filled]
-    return Accesses(keys, starts, tokens, block_size, tuple(origins))
+    order = np.argsort(ids, kind="stable").astype(np.int32)
+    ordered = ids[order]
+    same = ordered[1:] == ordered[:-1]
+    del ordered
+    keys = np.zeros(len(ids), dtype=np.int32)
+    keys[order[1:]] = np.cumsum(~same, dtype=np.int32)
+    previous = np.full(len(ids), -1, dtype=np.int32)
+    previous[order[1:][same]] = order[:-1][same]
+    return Accesses(keys, previous, starts, np.asarray(last_tokens, dtype=np.int64), block_size, tuple(origins))

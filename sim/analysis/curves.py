@@ -141,7 +141,7 @@ def capacity_curves(
         warmup_requests=warmup_requests,
         accesses=len(accesses),
         unique_blocks=accesses.num_keys,
-        prompt_tokens=int(accesses.tokens.sum()),
+        prompt_tokens=accesses.prompt_tokens,
         block_size=accesses.block_size,
         largest_request_blocks=int(np.diff(accesses.starts).max()),
         infinite=meter.infinite,
@@ -165,11 +165,11 @@ class _Meter:
         if self.first == len(accesses):
             raise KvsimError(f"after a warm-up of {warmup_requests} requests no block is left to count")
         self._starts = accesses.starts[warmup_requests:] - self.first
-        tokens = accesses.tokens[self.first :]
-        self._partial = np.flatnonzero(tokens < accesses.block_size)
-        self._short = accesses.block_size - tokens[self._partial]
-        self._blocks = len(tokens)
-        self._tokens = int(tokens.sum())
+        partial = accesses.partial[accesses.partial >= self.first]
+        self._partial = partial - self.first
+        self._short = accesses.block_size - accesses.last_tokens[accesses.request[partial]]
+        self._blocks = len(accesses) - self.first
+        self._tokens = self._blocks * accesses.block_size - int(self._short.sum())
 
     @cached_property
     def infinite(self) -> Rates:
@@ -183,9 +183,11 @@ class _Meter:
         partial = counted[self._partial]
         tokens = blocks * self.accesses.block_size - int(self._short[partial].sum())
         full = self._blocks - len(self._partial)
-        missed = np.append(np.flatnonzero(~counted), self._blocks)
         begins, ends = self._starts[:-1], self._starts[1:]
-        reach = np.minimum(missed[np.searchsorted(missed, begins)], ends)
+        ends_of_hits = np.flatnonzero(counted[:-1] & ~counted[1:]) + 1
+        edges = np.append(ends_of_hits, [self._blocks, self._blocks + 1])
+        first = np.append(counted, False)[begins]
+        reach = np.where(first, np.minimum(edges[np.searchsorted(edges, begins, side="right")], ends), begins)
         prefix = int((reach - begins).sum())
         whole = partial & (reach[np.searchsorted(ends, self._partial, side="right")] > self._partial)
         prefix_tokens = prefix * self.accesses.block_size - int(self._short[whole].sum())
@@ -217,10 +219,10 @@ def _curve(
         points.append(Point(capacity, meter.rates(hit)))
     if run.depths is not None:
         counted = run.depths[meter.first :]
-        depths = np.sort(counted[counted > 0])
-        needs = tuple(_exact_need(share, depths, meter.infinite.hit_blocks) for share in TARGETS)
-        knee = _knee(depths, np.arange(1, len(depths) + 1))
-        dense = _thin(depths, len(counted))
+        reached_by = np.cumsum(np.bincount(counted)[1:])  # hits at capacity 1, 2, …
+        needs = tuple(_exact_need(share, reached_by, meter.infinite.hit_blocks) for share in TARGETS)
+        knee = _knee(np.arange(1, len(reached_by) + 1), reached_by)
+        dense = _thin(reached_by, len(counted))
     else:
         needs = _needs(run, points, meter)
         reached = [(point.capacity_blocks, point.rates.hit_blocks) for point in points]
@@ -229,11 +231,11 @@ def _curve(
     return Curve(policy.name, policy.summary, tuple(points), needs, knee, dense)
 
 
-def _exact_need(share: float, depths: IntArray, possible: int) -> Need:
+def _exact_need(share: float, reached_by: IntArray, possible: int) -> Need:
     wanted = -int(-share * possible // 1)
-    if not possible or wanted > len(depths):
+    if not possible or wanted > reached_by[-1]:
         return Need(share, None, "exact")
-    return Need(share, int(depths[wanted - 1]), "exact")
+    return Need(share, int(np.searchsorted(reached_by, wanted)) + 1, "exact")
 
 
 def _needs(run: PolicyRun, points: list[Point], meter: _Meter) -> tuple[Need, ...]:
@@ -281,10 +283,9 @@ def _knee(capacities: IntArray, hits: IntArray) -> int | None:
     return int(capacities[best]) if above[best] > 0 else None
 
 
-def _thin(depths: IntArray, accesses: int, count: int = 400) -> tuple[tuple[int, float], ...]:
+def _thin(reached_by: IntArray, accesses: int, count: int = 400) -> tuple[tuple[int, float], ...]:
     """At most `count` points of the curve, evenly spaced on a logarithmic axis."""
-    if not len(depths):
+    if not len(reached_by):
         return ()
-    capacities = np.unique(np.geomspace(1, int(depths[-1]), count).astype(np.int64))
-    hits = np.searchsorted(depths, capacities, side="right")
-    return tuple((int(c), int(h) / accesses) for c, h in zip(capacities, hits, strict=True))
+    capacities = np.unique(np.geomspace(1, len(reached_by), count).astype(np.int64))
+    return tuple((int(c), int(reached_by[c - 1]) / accesses) for c in capacities)

@@ -29,8 +29,8 @@ def peak_live_blocks(accesses: Accesses, *, may_bypass: bool = False) -> int:
     """
     if not len(accesses):
         return 0
-    has_next = (accesses.following < len(accesses)).astype(np.int64)
-    alive_after = np.cumsum(has_next - (accesses.previous >= 0))
+    has_next = accesses.has_next.view(np.int8)
+    alive_after = np.cumsum(has_next - (accesses.previous >= 0).view(np.int8), dtype=np.int32)
     return int(alive_after.max() if may_bypass else (alive_after - has_next).max() + 1)
 
 

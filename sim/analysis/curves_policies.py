@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from sim.analysis.accesses import Accesses, BoolArray, IntArray
+from sim.analysis.accesses import Accesses, BoolArray, Int32Array
 from sim.analysis.curves_optimum import Optimum
 from sim.analysis.curves_textbook import Fifo, lfu_hits
 from sim.analysis.stack_distance import ReuseRuns, lru_depths, lru_tail_first_depths
@@ -26,7 +26,7 @@ class PolicyRun(NamedTuple):
     """
 
     hits: Callable[[int], BoolArray]
-    depths: IntArray | None = None
+    depths: Int32Array | None = None
     saturated_at: int | None = None
     hits_many: Callable[[Sequence[int]], list[BoolArray]] | None = None
 
@@ -39,7 +39,7 @@ class CurvePolicy(NamedTuple):
     prepare: Callable[[Accesses, ReuseRuns, int], PolicyRun]
 
 
-def _by_depth(depths: IntArray) -> PolicyRun:
+def _by_depth(depths: Int32Array) -> PolicyRun:
     return PolicyRun(lambda capacity: (depths > 0) & (depths <= capacity), depths)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.analysis.accesses import Accesses, BoolArray, IntArray
+from sim.analysis.accesses import Accesses, BoolArray, Int32Array, IntArray
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,16 @@ class ReuseRuns:
 
 def reuse_runs(accesses: Accesses) -> ReuseRuns:
     """Cut the repeated accesses into runs."""
-    repeated = np.flatnonzero(accesses.previous >= 0)
-    request = accesses.request[repeated]
-    source = accesses.request[accesses.previous[repeated]]
-    new = np.ones(len(repeated), dtype=np.bool_)
-    new[1:] = (request[1:] != request[:-1]) | (source[1:] != source[:-1])
-    first = np.flatnonzero(new)
-    length = np.diff(np.append(first, len(repeated)))
-    low = accesses.position[repeated[first]]
-    return ReuseRuns(request[first], low, low + length, source[first])
+    # -1, for no access before, is the entry too many
+    source = np.append(accesses.request, np.int32(-1))[accesses.previous]
+    edge = source[1:] != source[:-1]
+    edge |= accesses.request[1:] != accesses.request[:-1]
+    first = np.append(0, np.flatnonzero(edge) + 1) if len(source) else np.empty(0, dtype=np.int64)
+    length = np.diff(np.append(first, len(source)))
+    found = source[first] >= 0
+    first, length = first[found], length[found]
+    low = accesses.position[first].astype(np.int64)
+    return ReuseRuns(accesses.request[first].astype(np.int64), low, low + length, source[first].astype(np.int64))
 
 
 def mark(size: int, begins: Sequence[int] | IntArray, ends: Sequence[int] | IntArray) -> BoolArray:
@@ -80,7 +81,7 @@ class _Fenwick:
         return self._total - before
 
 
-def lru_depths(accesses: Accesses, runs: ReuseRuns | None = None) -> IntArray:
+def lru_depths(accesses: Accesses, runs: ReuseRuns | None = None) -> Int32Array:
     """Depth of each access under plain LRU, the blocks of a request touched front to back; 0 = never seen before.
 
     An access hits in a cache of C blocks if and only if ``0 < depth <= C``.
@@ -90,7 +91,7 @@ def lru_depths(accesses: Accesses, runs: ReuseRuns | None = None) -> IntArray:
     return _spread(accesses, runs, depth, slope=0)
 
 
-def lru_tail_first_depths(accesses: Accesses, runs: ReuseRuns | None = None) -> IntArray:
+def lru_tail_first_depths(accesses: Accesses, runs: ReuseRuns | None = None) -> Int32Array:
     """Depth of each access under the reference's order; 0 = never seen before.
 
     A request looks its blocks up, takes the rest from the front of the queue, and puts all of them back last to
@@ -136,12 +137,19 @@ def _run_depths(accesses: Accesses, runs: ReuseRuns, *, tail_first: bool) -> lis
     return depths
 
 
-def _spread(accesses: Accesses, runs: ReuseRuns, depth: list[int], slope: int) -> IntArray:
+def _spread(accesses: Accesses, runs: ReuseRuns, depth: list[int], slope: int) -> Int32Array:
     """Depth per access from the depth of each run's first block."""
-    result = np.zeros(len(accesses), dtype=np.int64)
+    begin = accesses.starts[runs.request] + runs.low
     length = runs.high - runs.low
-    if len(length):
-        inside = np.arange(int(length.sum())) - np.repeat(np.cumsum(length) - length, length)
-        at = np.repeat(accesses.starts[runs.request] + runs.low, length) + inside
-        result[at] = np.repeat(np.asarray(depth, dtype=np.int64), length) + slope * inside
+    # every run, with what lies before it since the run before
+    gaps = np.append(begin, len(accesses)) - np.append(0, begin + length)
+    lengths = np.empty(2 * len(begin) + 1, dtype=np.int64)
+    lengths[0::2], lengths[1::2] = gaps, length
+    values = np.zeros(len(lengths), dtype=np.int32)
+    values[1::2] = np.asarray(depth, dtype=np.int64) - (slope * runs.low)
+    result = np.repeat(values, lengths)
+    if slope:
+        inside = np.zeros(len(lengths), dtype=np.bool_)
+        inside[1::2] = True
+        result += slope * accesses.position * np.repeat(inside, lengths)
     return result
