@@ -42,7 +42,11 @@ sizes = st.integers(1, 4)
 def groups(draw):
     size = draw(sizes)
     window = st.integers(1, 9)
-    kind = draw(st.sampled_from(["full", "sliding", "hybrid", "coarse window", "coarse full", "two full", "three"]))
+    kind = draw(
+        st.sampled_from(
+            ["full", "full", "full", "sliding", "hybrid", "coarse window", "coarse full", "two full", "three"]
+        )
+    )
     return {
         "full": lambda: [full(size)],
         "sliding": lambda: [sliding(draw(window), size)],
@@ -72,7 +76,7 @@ def engines(draw, *, plain: bool = False, caching=None):
         "retention_interval": st.sampled_from([None, 0, 4, 12]),
     }
     return config(
-        draw(st.integers(1, 14)),
+        draw(st.integers(6, 16) | st.integers(1, 14)),
         of_groups,
         max_num_seqs=draw(st.integers(1, 4)),
         max_num_batched_tokens=draw(st.integers(2, 16)),
@@ -85,25 +89,33 @@ rarely = st.sampled_from([False, False, False, True])
 
 
 @st.composite
-def arrivals(draw):
-    items = draw(st.lists(st.tuples(st.sampled_from(sorted(ITEM_LENGTHS)), st.integers(0, 3)), max_size=2))
+def arrivals(draw, *, pictures: bool | None = None, tenants: bool | None = None):
+    """A request; most begin as others do.  `pictures`, `tenants`: whether it has items, or salts and adapters."""
+    pictures = draw(rarely) if pictures is None else pictures
+    tenants = draw(rarely) if tenants is None else tenants
+    item = st.tuples(st.sampled_from(sorted(ITEM_LENGTHS)), st.integers(0, 3))
+    items = draw(st.lists(item, min_size=1, max_size=3)) if pictures else ()
     return Arrival(
-        family=draw(st.integers(0, 1)),
-        shared_tokens=draw(st.integers(0, 14)),
+        family=draw(st.sampled_from([0, 0, 0, 1])),
+        shared_tokens=draw(st.sampled_from([0, 0, 3, 4, 6, 8, 8, 12, 12])),
         quotes=draw(st.none() | st.integers(0, 9)),
-        own_tokens=draw(st.integers(0, 6)),
-        max_tokens=draw(st.integers(1, 9)) if not draw(rarely) else draw(st.integers(0, 30)),
+        own_tokens=draw(st.sampled_from([0, 0, 0, 1, 2, 5])),
+        max_tokens=draw(st.integers(0, 30) if draw(rarely) else st.integers(1, 9)),
         stops_after=draw(st.none() | st.integers(1, 6)),
         priority=draw(st.integers(0, 2)),
-        lora=draw(st.none() | st.sampled_from(["x", "y", "z"])),
-        salt=draw(st.none() | st.sampled_from(["x", "s"])),
-        items=tuple((name, gap, ITEM_LENGTHS[name]) for name, gap in items) if draw(rarely) else (),
+        lora=draw(st.none() | st.sampled_from(["x", "y", "z"])) if tenants else None,
+        salt=draw(st.none() | st.sampled_from(["x", "s"])) if tenants else None,
+        items=tuple((name, gap, ITEM_LENGTHS[name]) for name, gap in items),
     )
 
 
-scripts = st.lists(
-    st.tuples(st.integers(0, 4), st.one_of(arrivals(), arrivals(), arrivals(), st.integers(0, 9))), max_size=9
-).map(lambda events: Script(tuple(events)))
+@st.composite
+def scripts(draw):
+    """Events of one kind of traffic: plain, with pictures, with tenants, or with both."""
+    pictures, tenants = draw(st.sampled_from([(False, False), (True, False), (False, True), (True, True)]))
+    arrival = arrivals(pictures=pictures, tenants=tenants)
+    event = st.tuples(st.integers(0, 4), st.one_of(arrival, arrival, arrival, st.integers(0, 9)))
+    return Script(tuple(draw(st.lists(event, min_size=1, max_size=10))))
 
 
 def request_of(index: int, arrival: Arrival, earlier: list, settings: SchedulerConfig, turn: int, **more):

@@ -31,7 +31,7 @@ def decisions(world: World) -> list:
 
 
 @quick
-@given(asynchronous=either, engine=engines(), script=scripts)
+@given(asynchronous=either, engine=engines(), script=scripts())
 def test_the_same_world_decides_the_same(asynchronous, engine, script):
     first, second = (play(engine, script, asynchronous=asynchronous) for _ in range(2))
     assert first.log == second.log
@@ -39,7 +39,7 @@ def test_the_same_world_decides_the_same(asynchronous, engine, script):
 
 
 @quick
-@given(asynchronous=either, engine=engines(), script=scripts, data=st.data())
+@given(asynchronous=either, engine=engines(), script=scripts(), data=st.data())
 def test_names_of_blocks_do_not_matter(asynchronous, engine, script, data):
     """With the free list in another order at the start, every table and list is the same under new names."""
     names = data.draw(st.permutations(range(1, engine.num_gpu_blocks)))
@@ -66,7 +66,7 @@ def test_names_of_blocks_do_not_matter(asynchronous, engine, script, data):
 
 
 @quick
-@given(asynchronous=either, engine=engines(), script=scripts, algorithm=st.sampled_from(HASH_ALGORITHMS))
+@given(asynchronous=either, engine=engines(), script=scripts(), algorithm=st.sampled_from(HASH_ALGORITHMS))
 def test_the_hash_algorithm_does_not_matter(asynchronous, engine, script, algorithm):
     function = get_hash_function(algorithm, "0")
 
@@ -78,7 +78,7 @@ def test_the_hash_algorithm_does_not_matter(asynchronous, engine, script, algori
 
 
 @quick
-@given(asynchronous=either, engine=engines(caching=False), script=scripts)
+@given(asynchronous=either, engine=engines(caching=False), script=scripts())
 def test_without_caching_nobody_hits_and_nothing_is_kept(asynchronous, engine, script):
     world = play(engine, script, asynchronous=asynchronous)
     assert (world.hit_tokens, world.pool.num_evicted_keys) == (0, 0)
@@ -86,7 +86,7 @@ def test_without_caching_nobody_hits_and_nothing_is_kept(asynchronous, engine, s
 
 
 @quick
-@given(asynchronous=either, engine=engines(caching=True), script=scripts)
+@given(asynchronous=either, engine=engines(caching=True), script=scripts())
 def test_one_salt_for_all_changes_nothing_and_one_for_each_ends_sharing(asynchronous, engine, script):
     def salted(salt):
         def make(index, arrival, *rest):
@@ -101,7 +101,7 @@ def test_one_salt_for_all_changes_nothing_and_one_for_each_ends_sharing(asynchro
 
 
 @quick
-@given(asynchronous=either, engine=engines(), script=scripts, stop=st.integers(1, 5), whose=st.integers(0, 8))
+@given(asynchronous=either, engine=engines(), script=scripts(), stop=st.integers(1, 5), whose=st.integers(0, 8))
 def test_the_true_length_of_an_answer_is_not_seen_before_it_ends(asynchronous, engine, script, stop, whose):
     """Law 10: until the model stops, the engine decides as if it did not know when."""
     events = list(script.events)
@@ -128,7 +128,7 @@ def replace_events(script, events):
 
 
 @quick
-@given(asynchronous=either, engine=engines(), script=scripts, data=st.data())
+@given(asynchronous=either, engine=engines(), script=scripts(), data=st.data())
 def test_a_request_that_is_rejected_changes_nothing_for_others(asynchronous, engine, script, data):
     place = data.draw(st.integers(0, len(script.events)))
     plain = play(engine, script, asynchronous=asynchronous)
@@ -159,7 +159,7 @@ def test_no_pool_hits_more_than_an_infinite_one(engine, batch):
 
 
 @quick
-@given(engine=engines(), script=scripts)
+@given(engine=engines(), script=scripts())
 def test_synchronous_and_asynchronous_answer_the_same(engine, script):
     """Where nobody is aborted or rejected, every request gets the same number of tokens under both."""
     calm = replace_events(script, [event for event in script.events if not isinstance(event[1], int)])

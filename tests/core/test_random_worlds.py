@@ -9,13 +9,13 @@ from random_worlds import engines, play, scripts
 
 
 @settings(max_examples=350, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-@given(engine=engines(), script=scripts, asynchronous=st.booleans())
+@given(engine=engines(), script=scripts(), asynchronous=st.booleans())
 def test_every_law_holds_and_every_request_ends(engine, script, asynchronous):
     play(engine, script, asynchronous=asynchronous)
 
 
 @pytest.mark.long
 @settings(max_examples=20000, deadline=None, suppress_health_check=list(HealthCheck))
-@given(engine=engines(), script=scripts, asynchronous=st.booleans())
+@given(engine=engines(), script=scripts(), asynchronous=st.booleans())
 def test_every_law_holds_and_every_request_ends_for_long(engine, script, asynchronous):
     play(engine, script, asynchronous=asynchronous)
