@@ -12,15 +12,20 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sim.analysis.eviction_cost import costs_table, eviction_costs
 from sim.clients import Clients
 from sim.config import ExperimentConfig, config_from_mapping, load_config
 from sim.config.load import config_hash, resolved_yaml
 from sim.config.resolve import Resolved, resolve
+from sim.core.cache_groups import hash_block_size
 from sim.engine.choice import choose_decider
 from sim.engine.clock import Clock
 from sim.engine.requests import door
 from sim.errors import InvariantError
 from sim.recording.kv_events import KVEventWriter
+from sim.recording.miss_observer import watched_group
+from sim.recording.miss_summary import miss_definitions, miss_figures
+from sim.recording.miss_tracker import MissTracker
 from sim.recording.recorder import Recorder
 from sim.recording.results import RunResult
 from sim.recording.run_folder import RunFolder, describe_input
@@ -120,6 +125,7 @@ def _simulate(
         _event_writer(config, folder) as events,
         _Bar(progress, workload) as bar,
     ):
+        misses = _miss_tracker(config, resolved, recorder)
         clock = Clock()
         choice = choose_decider(
             config,
@@ -129,10 +135,12 @@ def _simulate(
             check_invariants=check_invariants,
             events=events,
             fingerprints=sequence_fingerprints if packed is None else packed.fingerprints,
+            misses=misses,
         )
         clients = Clients(clock, workload.specs(), choice.decider, recorder, door(resolved.scheduler), bar.update)
         clients.run()
         choice.decider.close()
+        explained = {} if misses is None else _explain(misses, recorder)
     total = sum(clients.ended.values())
     if tally.rows["requests"] != total:
         raise InvariantError(f"law 5: {total} requests ended and {tally.rows['requests']} were recorded")
@@ -171,6 +179,8 @@ def _simulate(
             "skipped": dict(workload.log.skipped),
             "notes": notes,
             **figures,
+            **explained,
+            "definitions": figures["definitions"] | (miss_definitions() if explained else {}),
         },
         {name: recorder.rows[name] for name in _tables(config)},
     )
@@ -185,6 +195,22 @@ def _event_writer(config: ExperimentConfig, folder: Path) -> AbstractContextMana
     return nullcontext() if form == "none" else KVEventWriter(folder, form)
 
 
+def _miss_tracker(config: ExperimentConfig, resolved: Resolved, recorder: Recorder) -> MissTracker | None:
+    if not config.recording.misses:
+        return None
+    groups = resolved.scheduler.groups
+    block_size = groups[watched_group(groups)].block_size
+    return MissTracker(recorder, resolved.scheduler.num_gpu_blocks, block_size, hash_block_size(groups))
+
+
+def _explain(misses: MissTracker, recorder: Recorder) -> dict[str, Any]:
+    """Write what the evictions cost, and sum up."""
+    history = misses.history()
+    costs = eviction_costs(history)
+    recorder.append("eviction_costs", costs_table(history, costs))
+    return miss_figures(misses, costs)
+
+
 def _tables(config: ExperimentConfig) -> list[str]:
     recording = config.recording
     wanted = {
@@ -192,6 +218,8 @@ def _tables(config: ExperimentConfig) -> list[str]:
         "steps": recording.steps,
         "evictions": recording.evictions,
         "stalls": recording.steps,
+        "misses": recording.misses,
+        "eviction_costs": recording.misses,
     }
     return [name for name, wants in wanted.items() if wants]
 

@@ -7,7 +7,7 @@ whose content was wanted last, or never: Belady's choice (IBM Systems Journal 5(
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,22 @@ class EvictionCosts(NamedTuple):
     recomputed_tokens: I64Array
     next_admission: I64Array
     better_victim: npt.NDArray[np.bool_]
+
+
+def costs_table(history: EvictionHistory, costs: EvictionCosts) -> dict[str, Any]:
+    """The columns of the table ``eviction_costs``; null (NaN) where the content was not wanted again."""
+    after = costs.next_admission
+    again = after < len(history.admission_rows)
+    request = np.full(len(after), np.nan)
+    time_s = np.full(len(after), np.nan)
+    request[again] = history.admission_request[after[again]]
+    time_s[again] = history.admission_time_s[after[again]]
+    return {
+        "recomputed_tokens": costs.recomputed_tokens,
+        "next_request_index": request,
+        "next_wanted_s": time_s,
+        "better_victim": costs.better_victim.astype(np.int64),
+    }
 
 
 class _Wants:

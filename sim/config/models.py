@@ -136,7 +136,11 @@ class RecordingConfig(Model):
     requests: bool = Field(default=True, description="write `requests.parquet`, a row per request")
     steps: bool = Field(default=True, description="write `steps.parquet`, a row per engine step")
     evictions: bool = Field(default=True, description="write `evictions.parquet`, a row per evicted block")
-    misses: bool = Field(default=False, description="write `misses.parquet`, why a full block missed")
+    misses: bool = Field(
+        default=False,
+        description="write `misses.parquet`, why full blocks missed, and `eviction_costs.parquet`, what each eviction "
+        "cost (see docs/misses.md)",
+    )
     kv_events: Literal["none", "jsonl", "msgpack"] = Field(
         default="none", description="write KV events in vLLM's shape, as JSON lines or msgpack batches"
     )

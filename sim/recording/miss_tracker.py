@@ -126,6 +126,11 @@ class MissTracker:
         self._wants = {"admission": Growing(np.int64), "base": Growing(np.int64), "length": Growing(np.int64)}
         self._free = {"key": Growing(np.int32), "from": Growing(np.int64), "to": Growing(np.int64)}
 
+    @property
+    def admissions(self) -> int:
+        """Admissions so far."""
+        return self._admissions["row"].size
+
     def attach(self, keys: KeyTable, now: Callable[[], tuple[int, float]]) -> None:
         """Called once by the engine: the keys in which it tells things, and what gives step and time (s)."""
         self._keys = keys

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sim.recording.definitions import definitions
+from sim.recording.miss_summary import miss_definitions
 from sim.recording.schema import MEANINGS, TABLES, Column
 
 _INTRO = """# Results of a run
@@ -57,6 +58,14 @@ def results_page() -> str:
         lines += [*_column_rows(columns), ""]
     lines += ["## Figures of `summary.json`", "", "| Figure | Definition |", "|---|---|"]
     lines += [f"| `{name}` | {_cell(text)} |" for name, text in definitions().items()]
+    lines += [
+        "",
+        "With `recording.misses: true` also, see [misses.md](misses.md):",
+        "",
+        "| Figure | Definition |",
+        "|---|---|",
+    ]
+    lines += [f"| `{name}` | {_cell(text)} |" for name, text in miss_definitions().items()]
     lines += [
         "",
         "Each entry of `latency` has count, mean, std, median, p90, p99 and max, in seconds, under the name of vLLM's",

@@ -112,6 +112,16 @@ class RunResult:
         """One row per late token."""
         return self.table("stalls")
 
+    @cached_property
+    def misses(self) -> pd.DataFrame:
+        """One row per run of blocks that missed for one cause."""
+        return self.table("misses")
+
+    @cached_property
+    def eviction_costs(self) -> pd.DataFrame:
+        """What each eviction cost, row by row of `evictions`."""
+        return self.table("eviction_costs")
+
     def _file(self, name: str) -> Path:
         salvaged = self.path / f"{name}.partial.parquet"
         return salvaged if not self.complete and salvaged.exists() else self.path / f"{name}.parquet"
