@@ -34,10 +34,6 @@ def cross_faults(config: ExperimentConfig, places: Places) -> list[str]:
     except ValueError as error:
         faults.append(places.fault(("engine", "kv_cache_groups"), str(error)))
     faults += _policy_faults(config, places)
-    if config.recording.misses:
-        faults.append(
-            places.fault(("recording", "misses"), "causes of misses are not recorded by this version; leave it out")
-        )
     try:
         build_step_time(config.timing, config.memory)
     except (KvsimError, OSError, ValueError) as error:
