@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-
-import numpy as np
+from itertools import islice
 
 from sim.core.scheduler_config import SchedulerConfig
 from sim.fast.batch import FastBatch
@@ -128,24 +127,21 @@ class Drive:
 
     def _take(self, takers: list[FastRequest], starts: list[float], sizes: list[int]) -> list[int]:
         """Blocks for the steps ahead, `sizes` of them in each; how many keys each step costs."""
-        pool, step = self.scheduler.pool, self.step
-        steps: list[int] = []
-        times: list[float] = []
-        for number, start in zip(sizes, starts, strict=False):
-            if number:
-                steps += [step] * number
-                times += [start] * number
-            step += 1
-        blocks, had_key = pool.take_each(Takers([request.index for request in takers], steps, times))
+        number, step = len(takers), self.step
+        if len(sizes) == 1:
+            steps, times = [step] * number, starts[:1] * number
+        else:
+            steps = [step + i for i, size in enumerate(sizes) for _ in range(size)]
+            times = [start for start, size in zip(starts, sizes, strict=False) for _ in range(size)]
+        indexes = [request.index for request in takers]
+        blocks, had_key = self.scheduler.pool.take_each(Takers(indexes, steps, times))
         for request, block in zip(takers, blocks.tolist(), strict=True):
             request.table[request.blocks] = block
             request.blocks += 1
         if had_key is None:
             return sizes
-        if not len(had_key):
-            return [0] * len(sizes)
-        before = np.concatenate(([0], np.cumsum(had_key)))
-        return [int(n) for n in np.diff(before[np.concatenate(([0], np.cumsum(sizes)))])]
+        lost = iter(had_key.tolist())
+        return [sum(islice(lost, size)) for size in sizes]
 
     def _give_eager_keys(self, step: int, closing: Collection[FastRequest] = ()) -> None:
         """Blocks that become full in this step get their keys at once where somebody could ask for them."""
