@@ -265,13 +265,15 @@ class TestEncoder:
         assert holders["pic"] == set()
 
     def test_a_preempted_request_holds_no_item(self):
-        a, b = other("a", 4, 8), make_request("b", [*range(50, 60)], 8, items=[("pic", 6, 4)])
-        engine = engine_with(6, a, b, max_num_batched_tokens=8, scheduler_reserve_full_isl=False)
+        """`b` is preempted while half of its picture is computed."""
+        a, b = other("a", 4, 8), make_request("b", [*range(50, 62)], 8, items=[("pic", 2, 8)])
+        engine = engine_with(6, a, b, max_num_batched_tokens=4, scheduler_reserve_full_isl=False, encoder_cache_size=8,
+                             max_num_encoder_input_tokens=8)  # fmt: skip
+        assert [engine.step() for _ in range(3)] == [{"a": 4}, {"a": 1, "b": 3}, {"a": 1, "b": 3}]
+        assert engine.scheduler.encoder_cache.holders["pic"] == {("b", 0)}
         engine.step()
-        engine.step()
-        while not b.num_preemptions:
-            engine.step()
-        assert engine.scheduler.encoder_cache.holders.get("pic", set()) == set()
+        assert b.num_preemptions == 1
+        assert engine.scheduler.encoder_cache.holders["pic"] == set()
 
 
 class TestAborts:
