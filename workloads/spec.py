@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
@@ -31,13 +32,8 @@ def mix64(value: int) -> int:
 
 def stream_id(*parts: int | str) -> int:
     """A 63-bit stream number from any names and numbers, the same on every machine and run."""
-    value = 0x6B7673696D
-    for part in parts:
-        data = part.encode() if isinstance(part, str) else str(part).encode() + b"#"
-        for start in range(0, len(data), 8):
-            value = mix64(value ^ int.from_bytes(data[start : start + 8], "little"))
-        value = mix64(value ^ len(data))
-    return value >> 1
+    text = "\0".join([part if isinstance(part, str) else f"\x01{part}" for part in parts])
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
 
 class Segment(NamedTuple):
