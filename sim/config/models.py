@@ -103,8 +103,10 @@ class EngineConfig(Model):
         max_length=64,
         description="groups of layers, when they are not planned from a model (default: one full-attention group)",
     )
-    async_scheduling: bool = Field(
-        default=False, description="schedule the next batch while the current one runs, as production engines do"
+    async_scheduling: Literal["auto"] | bool = Field(
+        default="auto",
+        description="schedule the next batch while the current one runs, as production engines do; "
+        "`auto` = on, as in vLLM",
     )
     implementation: Literal["auto", "fast", "reference"] = Field(
         default="auto",

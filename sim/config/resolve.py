@@ -73,6 +73,6 @@ def resolve(config: ExperimentConfig) -> Resolved:
         max_num_encoder_input_tokens=engine.max_num_encoder_input_tokens,
         encoder_cache_size=engine.encoder_cache_size,
         retention_interval=engine.prefix_cache_retention_interval,
-        async_scheduling=engine.async_scheduling,
+        async_scheduling=engine.async_scheduling is not False,
     )
     return Resolved(scheduler, plan.account)
