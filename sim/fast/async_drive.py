@@ -153,7 +153,8 @@ class AsyncDrive(Drive):
         self._leave_calendar()
         while scheduler.alive and len(batches) < MOST_IN_FLIGHT:
             made = self._schedule_literally(now_s)
-            rejected = self._dead_ends.find(made.batch, others_in_flight=bool(batches))
+            to_come = any(other.works for other in batches)
+            rejected = self._dead_ends.find(made.batch, others_in_flight=to_come)
             for request, reason in rejected:
                 scheduler.reject(request, reason, now_s)
                 self.ended.append(request)

@@ -109,6 +109,9 @@ class FastEngine:
         if self._misses is not None:
             self._misses.arrived(index, spec)
         self.admit(request, self._fingerprints(spec, self._block_size))
+        if self._misses is not None and self._misses.needs_all_keys:
+            for living in self._alive.values():
+                self.scheduler.keys.mark(living)
 
     def admit(self, request: FastRequest, fingerprints: U64Array) -> None:
         """A request arrives with the fingerprints of its full blocks, prompt and answer."""

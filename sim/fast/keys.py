@@ -89,9 +89,9 @@ class KeyTable:
             spans.append(Span(at, base, length))
             at += length
             if run.owner is not None and at > run.owner.prompt_blocks:
-                self._mark(run.owner)
+                self.mark(run.owner)
             if at > request.prompt_blocks:
-                self._mark(request)
+                self.mark(request)
         return spans
 
     def find(self, fingerprints: U64Array) -> I64Array:
@@ -110,7 +110,8 @@ class KeyTable:
             at += length
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
-    def _mark(self, request: FastRequest) -> None:
+    def mark(self, request: FastRequest) -> None:
+        """The blocks of this request's answer are given their keys at once, not when somebody may look."""
         if not request.eager:
             request.eager = True
             self.eager += 1

@@ -49,6 +49,10 @@ class RequestWatch(Protocol):
 class Watch(BlockWatch, RequestWatch, Protocol):
     """What explains misses."""
 
+    @property
+    def needs_all_keys(self) -> bool:
+        """Whether answers must get their keys at once: others are compared with them, not only looked up."""
+
     def attach(self, keys: KeyTable, now: Callable[[], tuple[int, float]]) -> None:
         """Called once: the keys in which everything is told, and what gives the step and its time in seconds."""
 
