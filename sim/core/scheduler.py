@@ -378,6 +378,11 @@ class Scheduler:
                 raise InvariantError(f"law 15: {request} is among the running")
             if not 0 < request.num_computed_tokens <= request.num_tokens + request.num_output_placeholders:
                 raise InvariantError(f"law 15: {request} runs with {request.num_output_placeholders} placeholders")
+            if request.num_output_placeholders < 0 or request.num_stale_tokens:
+                raise InvariantError(
+                    f"law 15: {request} runs with {request.num_output_placeholders} placeholders, "
+                    f"{request.num_stale_tokens} stale tokens"
+                )
         for request in waiting:
             if request.status not in (RequestStatus.WAITING, RequestStatus.PREEMPTED) or request.num_computed_tokens:
                 raise InvariantError(f"law 15: {request} is among the waiting")
