@@ -127,6 +127,11 @@ class MissTracker:
         self._free = {"key": Growing(np.int32), "from": Growing(np.int64), "to": Growing(np.int64)}
 
     @property
+    def needs_all_keys(self) -> bool:
+        """Whether requests with images, adapters or salts have come, whose keys are compared with others'."""
+        return self._variants.active
+
+    @property
     def admissions(self) -> int:
         """Admissions so far."""
         return self._admissions["row"].size

@@ -37,6 +37,10 @@ class Rendered(NamedTuple):
     height: int
 
 
+# table → the setting under `recording` that writes it, where it has another name
+_SWITCHES = {"eviction_costs": "misses", "stalls": "steps"}
+
+
 class Missing(NamedTuple):
     """A figure that is not there, and why."""
 
@@ -50,7 +54,8 @@ def render_picture(picture: Picture, folder: ResultsFolder, png_folder: Path | N
     for table, columns in picture.needs.items():
         present = folder.columns(table)
         if not present:
-            return Missing(picture.name, f"the table “{table}” was not recorded (recording.{table}: true records it)")
+            switch = _SWITCHES.get(table, table)
+            return Missing(picture.name, f"the table “{table}” was not recorded (recording.{switch}: true records it)")
         lacking = [c for c in columns if c not in present and not c.endswith("?")]
         if lacking:
             return Missing(picture.name, f"the table “{table}” has no column {', '.join(lacking)}")

@@ -142,15 +142,17 @@ def test_causes_over_time_and_by_category():
 
 
 def test_regret_by_depth_doubles_its_classes():
-    evictions = pd.DataFrame(
-        {"depth_blocks": [0, 1, 2, 3, 4, 7, 8], "lifetime_s": 0.5, "recomputed_tokens": [16, 0, 16, 0, 0, 0, 32]}
+    evictions = pd.DataFrame({"depth_blocks": [0, 1, 2, 3, 4, 7, 8], "lifetime_s": 0.5})
+    costs = pd.DataFrame(
+        {"recomputed_tokens": [16, 0, 16, 0, 0, 0, 32], "better_victim": [1, 0, 0, 0, 0, 0, 1]}, index=evictions.index
     )
-    data = misses.compute_regret_by_depth(evictions)
+    data = misses.compute_regret_by_depth(evictions, costs)
     assert data.names == ["0", "1", "2–3", "4–7", "8–15"]
     assert data.evictions.tolist() == [1, 1, 2, 2, 1]
     assert data.tokens.tolist() == [16, 0, 8, 0, 32]
-    assert data.wanted.tolist() == [1, 0, 0.5, 0, 1]
-    assert misses.compute_regret_by_age(evictions).names == ["< 1 s"]
+    assert data.avoidable.tolist() == [16, 0, 0, 0, 32]
+    assert data.missed.tolist() == [1, 0, 0.5, 0, 1]
+    assert misses.compute_regret_by_age(evictions, costs).names == ["< 1 s"]
 
 
 def test_comparison_puts_runs_on_one_axis_of_time():
@@ -195,5 +197,5 @@ def test_a_plot_of_what_was_not_recorded_says_so(run_folder: Path):
     plots = RunPlots(ResultsFolder(run_folder).run)
     with pytest.raises(ResultsError, match="no table 'misses'"):
         plots.miss_causes_over_time()
-    with pytest.raises(ResultsError, match="no column recomputed_tokens"):
+    with pytest.raises(ResultsError, match="no table 'eviction_costs'"):
         plots.regret_by_depth()

@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, PercentFormatter
 from sim.report.binning import Floats, TimeAxis, ratio, sum_per_bin
 from sim.report.figures.timeline import CLOCK, axis_of, frame
 from sim.report.picture import NothingToShow, Picture, headroom, legend
-from sim.report.style import BLUE, GOLD, GREY, ORANGE, PURPLE, RED, TEAL, color, muted
+from sim.report.style import BLUE, GOLD, GREEN, GREY, ORANGE, PURPLE, RED, TEAL, color, muted
 from sim.report.wording import number, percent, plural, short
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ CAUSES: dict[str, tuple[str, int]] = {
     "key_differs": ("key differs", PURPLE),
     "preempted": ("lost by preemption", RED),
     "not_computed_yet": ("not computed yet", TEAL),
+    "unreachable": ("cached out of reach", GOLD),
+    "not_kept": ("not kept for its window", GREEN),
+    "cap": ("last token of a known prompt", BLUE),
 }
 OTHERS = (GOLD, BLUE)
 MOST_CATEGORIES = 8
@@ -93,7 +96,7 @@ def draw_over_time(data: CausesOverTime, ax: Axes) -> None:
     )
     ax.set_title("Why full blocks missed, over time [blocks/s]")
     ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: short(v)))
-    headroom(ax, 0.28 if len(data.rates) > 3 else 0.16)
+    headroom(ax, 0.05 + 0.115 * -(-len(data.rates) // 3))
     frame(ax, data.time)
     legend(ax, ncols=min(3, len(data.rates)))
 
@@ -164,7 +167,8 @@ def draw_by_category(data: CausesByCategory, ax: Axes) -> None:
     names = [name[:18] or "(none)" for name in data.categories]
     ax.set_yticks(y, [f"{name}\n{short(float(t))} blocks" for name, t in zip(names, total, strict=True)])
     ax.set_xlim(0, 100)
-    ax.set_ylim(-0.6, len(y) - 0.4 + 0.14 * len(y) + 0.25)
+    rows = -(-len(data.blocks) // 3)
+    ax.set_ylim(-0.6, len(y) - 0.4 + (0.04 + 0.1 * rows) * len(y) + 0.25)
     ax.xaxis.set_major_formatter(PercentFormatter(decimals=0))
     ax.grid(visible=False, axis="y")
     ax.set_title("Why full blocks missed, by category [% of blocks]")
@@ -203,56 +207,65 @@ def miss_causes_by_category(misses: pd.DataFrame, requests: pd.DataFrame, ax: Ax
 
 
 class Regret(NamedTuple):
-    """Tokens computed again per evicted block, and the share of evicted blocks wanted again, by class."""
+    """Tokens computed again per evicted block, and the share of evicted blocks that were missed later, by class.
+
+    `avoidable` is the part of `tokens` whose evictions had a better victim.
+    """
 
     names: list[str]
     tokens: Floats
-    wanted: Floats
+    avoidable: Floats
+    missed: Floats
     evictions: Floats
     total_tokens: float
 
 
-def _regret(evictions: pd.DataFrame, code: np.ndarray, names: list[str]) -> Regret:
+def _regret(costs: pd.DataFrame, code: np.ndarray, names: list[str]) -> Regret:
     size = len(names)
-    again = evictions["recomputed_tokens"].to_numpy(dtype=np.float64)
+    again = costs["recomputed_tokens"].to_numpy(dtype=np.float64)
+    better = costs["better_victim"].to_numpy() > 0
     count = np.bincount(code, minlength=size).astype(np.float64)
-    tokens = ratio(np.bincount(code, weights=again, minlength=size), count)
-    wanted = ratio(np.bincount(code, weights=again > 0, minlength=size), count)
     used = np.flatnonzero(count)
-    last = int(used[-1]) + 1
-    first = int(used[0])
-    return Regret(names[first:last], tokens[first:last], wanted[first:last], count[first:last], float(again.sum()))
+    part = slice(int(used[0]), int(used[-1]) + 1)
+    tokens, avoidable, missed = (
+        ratio(np.bincount(code, weights=weights, minlength=size), count)[part]
+        for weights in (again, again * better, again > 0)
+    )
+    return Regret(names[part], tokens, avoidable, missed, count[part], float(again.sum()))
 
 
-def compute_regret_by_depth(evictions: pd.DataFrame) -> Regret:
+def compute_regret_by_depth(evictions: pd.DataFrame, costs: pd.DataFrame) -> Regret:
     """Classes of depth double: 0, 1, 2–3, 4–7 blocks from the start of the prompt."""
     if not len(evictions):
         raise NothingToShow("no cached block was evicted")
     depth = evictions["depth_blocks"].to_numpy(dtype=np.int64)
     code = np.where(depth <= 0, 0, np.floor(np.log2(np.maximum(depth, 1))).astype(np.int64) + 1)
     names = ["0", "1"] + [f"{short(2**k)}–{short(2 ** (k + 1) - 1)}" for k in range(1, int(code.max()))]
-    return _regret(evictions, code, names[: int(code.max()) + 1])
+    return _regret(costs, code, names[: int(code.max()) + 1])
 
 
-def compute_regret_by_age(evictions: pd.DataFrame) -> Regret:
+def compute_regret_by_age(evictions: pd.DataFrame, costs: pd.DataFrame) -> Regret:
     """Classes of the time since the block was allocated."""
     if not len(evictions):
         raise NothingToShow("no cached block was evicted")
     age = evictions["lifetime_s"].to_numpy(dtype=np.float64)
-    return _regret(evictions, np.searchsorted(np.array(AGES_S), age, side="right"), list(AGE_NAMES))
+    return _regret(costs, np.searchsorted(np.array(AGES_S), age, side="right"), list(AGE_NAMES))
 
 
 def _draw_regret(data: Regret, ax: Axes, title: str, across: str) -> None:
     x = np.arange(len(data.names))
-    ax.bar(x, np.nan_to_num(data.tokens), 0.72, color=color(ORANGE), alpha=0.9)
+    tokens, avoidable = np.nan_to_num(data.tokens), np.nan_to_num(data.avoidable)
+    ax.bar(x, avoidable, 0.72, color=color(ORANGE), alpha=0.9, label="a better victim stayed free")
+    ax.bar(x, tokens - avoidable, 0.72, bottom=avoidable, color=color(GREY), alpha=0.9, label="no better victim")
     ax.set_xticks(x, data.names)
     if len(data.names) > 8:
         ax.tick_params(axis="x", labelrotation=35)
     ax.grid(visible=False, axis="x")
-    headroom(ax, 0.14)
-    for i, share in enumerate(data.wanted):
+    headroom(ax, 0.24)
+    legend(ax)
+    for i, share in enumerate(data.missed):
         if not np.isnan(share):
-            height = float(np.nan_to_num(data.tokens[i]))
+            height = float(tokens[i])
             ax.annotate(
                 percent(float(share), 0), (i, height), xytext=(0, 2), textcoords="offset points", ha="center",
                 va="bottom", fontsize=7.5, color=muted(),
@@ -263,19 +276,20 @@ def _draw_regret(data: Regret, ax: Axes, title: str, across: str) -> None:
 
 def _read_regret(data: Regret, what: str) -> str:
     if data.total_tokens == 0:
-        return "No evicted block was wanted again: no eviction cost anything."
+        return "No evicted block was missed later: no eviction cost anything."
     worst = int(np.nanargmax(data.tokens))
-    share = float(np.nansum(data.wanted * data.evictions) / data.evictions.sum())
+    share = float(np.nansum(data.missed * data.evictions) / data.evictions.sum())
+    avoidable = float(np.nansum(data.avoidable * data.evictions)) / data.total_tokens
     return (
-        f"{number(data.total_tokens)} tokens were computed again because of evictions; {percent(share)} of the evicted "
-        f"blocks were wanted again (shares above the bars). Dearest: {what} {data.names[worst]}, "
-        f"{number(float(data.tokens[worst]))} tokens per evicted block."
+        f"{number(data.total_tokens)} tokens were computed again because of evictions, {percent(avoidable)} of them "
+        f"though a better victim stayed free; {percent(share)} of the evicted blocks were missed later (shares above "
+        f"the bars). Dearest: {what} {data.names[worst]}, {number(float(data.tokens[worst]))} tokens per evicted block."
     )
 
 
 REGRET_BY_DEPTH = Picture(
     "regret_by_depth",
-    {"evictions": ("depth_blocks", "recomputed_tokens")},
+    {"evictions": ("depth_blocks",), "eviction_costs": ("recomputed_tokens", "better_victim")},
     compute_regret_by_depth,
     lambda data, ax: _draw_regret(
         data, ax, "Cost of evictions by depth [tokens/eviction]", "depth of the block in its prompt [blocks]"
@@ -284,7 +298,7 @@ REGRET_BY_DEPTH = Picture(
 )
 REGRET_BY_AGE = Picture(
     "regret_by_age",
-    {"evictions": ("lifetime_s", "recomputed_tokens")},
+    {"evictions": ("lifetime_s",), "eviction_costs": ("recomputed_tokens", "better_victim")},
     compute_regret_by_age,
     lambda data, ax: _draw_regret(
         data, ax, "Cost of evictions by age [tokens/eviction]", "age of the block: allocation to eviction"
@@ -293,11 +307,11 @@ REGRET_BY_AGE = Picture(
 )
 
 
-def regret_by_depth(evictions: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def regret_by_depth(evictions: pd.DataFrame, costs: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Tokens computed again per evicted block, by the block's depth in its prompt."""
-    return REGRET_BY_DEPTH.plot(evictions, ax=ax)
+    return REGRET_BY_DEPTH.plot(evictions, costs, ax=ax)
 
 
-def regret_by_age(evictions: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def regret_by_age(evictions: pd.DataFrame, costs: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Tokens computed again per evicted block, by the block's age."""
-    return REGRET_BY_AGE.plot(evictions, ax=ax)
+    return REGRET_BY_AGE.plot(evictions, costs, ax=ax)
