@@ -71,6 +71,9 @@ _FLAGS: dict[str, tuple[str, str, Callable[[str], Any] | None]] = {
     "--disable-chunked-mm-input": ("engine", "disable_chunked_mm_input", None),
     "--disable-hybrid-kv-cache-manager": ("engine", "disable_hybrid_kv_cache_manager", None),
     "--async-scheduling": ("engine", "async_scheduling", None),
+    "--watermark": ("engine", "watermark", float),
+    "--scheduler-reserve-full-isl": ("engine", "scheduler_reserve_full_isl", None),
+    "--prefix-cache-retention-interval": ("engine", "prefix_cache_retention_interval", _whole),
     "--tensor-parallel-size": ("memory", "tensor_parallel_size", _whole),
     "--gpu-memory-utilization": ("memory", "gpu_memory_utilization", float),
     "--kv-cache-dtype": ("memory", "kv_cache_dtype", _name),
@@ -93,10 +96,31 @@ _NOT_SIMULATED = {
     "--speculative-model": "speculative decoding",
     "--kv-transfer-config": "KV connectors",
     "--kv-offloading-size": "KV offloading",
+    "--prefill-schedule-interval": "a pause between prefills",
+    "--max-num-active-seqs": "a limit on active requests",
+    "--max-num-scheduled-tokens": "a limit on scheduled tokens apart from batched ones",
+    "--max-num-queued-reqs": "a limited waiting queue",
+    "--max-num-queued-tokens": "a limited waiting queue",
+    "--kv-cache-dtype-skip-layers": "a KV cache of several dtypes",
+    "--spec-method": "speculative decoding",
+    "--spec-model": "speculative decoding",
+    "--spec-tokens": "speculative decoding",
+    "--ec-transfer-config": "an encoder-cache connector",
+    "--kv-offloading-backend": "KV offloading",
+    "--prefix-match-unit": "another unit of prefix matching",
+    "--diffusion-config": "diffusion decoding",
+    "--scheduler-cls": "another scheduler",
     "--pipeline-parallel-size": "pipeline parallelism (but 1)",
     "--data-parallel-size": "several engines behind one address (but 1)",
     "--decode-context-parallel-size": "context parallelism (but 1)",
     "--prefill-context-parallel-size": "context parallelism (but 1)",
+}
+# the same, as switches
+_NOT_SIMULATED_SWITCHES = {
+    "--long-prefill-token-threshold-adaptive": "an adaptive prefill threshold",
+    "--disable-sliding-window": "a model without its sliding windows",
+    "--kv-sharing-fast-prefill": "KV sharing between layers",
+    "--swa-bounded-replay": "bounded replay of windows",
 }
 # values that leave the model's own; a dtype of two bytes only says how the engine computes
 _AUTOMATIC = {
@@ -177,6 +201,10 @@ class _Reader:
         if flag == "--enable-lora":
             self._lora = True
             return 1
+        if base in _NOT_SIMULATED_SWITCHES:
+            if flag == base:
+                self._faults.append(f"{flag}: {_NOT_SIMULATED_SWITCHES[base]} is not simulated")
+            return 1
         if base in self._switches:
             self._ignored.append((flag, inline if equals else None))
             return 1
@@ -242,7 +270,8 @@ class _Reader:
             self._ignored.append(("--gpu-memory-utilization", str(memory.pop("gpu_memory_utilization"))))
 
     def _unknown(self, flag: str) -> str:
-        known = [*_FLAGS, *_SHORT, *self._with_value, *self._switches, *_NOT_SIMULATED, "--model", "--enable-lora"]
+        known = [*_FLAGS, *_SHORT, *self._with_value, *self._switches, *_NOT_SIMULATED, *_NOT_SIMULATED_SWITCHES]
+        known += ["--model", "--enable-lora"]
         known += [f"--no-{name[2:]}" for name, (_, _, convert) in _FLAGS.items() if convert is None]
         likely = difflib.get_close_matches(flag, known, n=2, cutoff=0.6)
         return f"unknown flag {flag}" + (f": did you mean {' or '.join(likely)}?" if likely else "")
