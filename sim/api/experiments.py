@@ -10,8 +10,9 @@ from sim.api.results import Comparison, RunResults, SweepResults
 from sim.config import ExperimentConfig
 from sim.config.checks import cross_faults
 from sim.config.errors import ConfigFaults, Places
-from sim.config.load import LoadedConfig, config_from_mapping, load_config, read_config
+from sim.config.load import LoadedConfig, config_from_mapping, load_config, read_config, resolved_yaml
 from sim.config.overrides import Override, apply_overrides
+from sim.config.yaml_io import parse_yaml
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -183,7 +184,7 @@ def _loaded(config: ConfigLike, changes: Mapping[str, Any] | None, trace: str | 
         places = Places()
         if lines := cross_faults(config, places):
             raise ConfigFaults(lines)
-        loaded = LoadedConfig(config.model_dump(mode="json", exclude_unset=True), places)
+        loaded = LoadedConfig(parse_yaml(resolved_yaml(config), "").data, places)
     else:
         loaded = LoadedConfig(dict(config), Places())
     data = apply_overrides(loaded.data, [_change(path, value) for path, value in (changes or {}).items()])

@@ -6,7 +6,7 @@ from typing import Any
 
 
 class SweepBar:
-    """A bar on stderr (in a notebook, a widget or text) that `run_sweep` calls; `failed` points counted so far.
+    """A bar on stderr that `run_sweep` calls; `failed` points counted so far.
 
     Points that were done before do not count for the estimate.
     """
@@ -22,7 +22,7 @@ class SweepBar:
         """So many points are done, so many of them failed."""
         self.failed = failed
         if self._bar is None:
-            from tqdm.auto import tqdm
+            from tqdm import tqdm
 
             self._bar = tqdm(total=self._total, initial=done, unit="point", desc="sweep", disable=self._disable)
             return

@@ -14,7 +14,7 @@ from sim.sweeps.expand import Sweep, flatten
 from sim.sweeps.folder import ABOUT, TABLE, version
 
 # of the summary: what the table has as parameters, or is text about figures
-_NOT_FIGURES = ("definitions", "notes", "name", "question", "seed", "kvsim_version", "timing", "memory")
+_NOT_FIGURES = ("definitions", "notes", "name", "question", "seed", "kvsim_version", "timing")
 # mappings whose keys are texts of a run: one cell each
 _WHOLE = ("skipped", "not_finished")
 

@@ -94,10 +94,15 @@ def test_every_plot_draws_on_given_axes(results: sim.RunResults, swept: sim.Swee
 def test_changes_trace_and_config_objects_are_the_same_experiment(tmp_path: Path, results: sim.RunResults) -> None:
     section = {key: value for key, value in TINY.items() if key not in ("engine", "memory")}
     built = sim.ExperimentConfig(
-        engine=sim.EngineConfig(block_size=8, max_num_seqs=8), memory={"num_gpu_blocks": 60}, **section
+        engine=sim.EngineConfig(block_size=8, max_num_seqs=8),
+        memory={"num_gpu_blocks": 60},
+        timing=sim.LinearTiming(step_s=0.04),
+        **section,
     )
     by_object = sim.run(built, out=tmp_path)
-    by_change = sim.run(TINY, changes={"engine.block_size": 8}, out=tmp_path)
+    changes = {"engine.block_size": 8, "timing": {"kind": "linear", "step_s": 0.04}}
+    by_change = sim.run(TINY, changes=changes, out=tmp_path)
+    assert len(sim.sweep(built, {"seed": [1, 2]}, out=tmp_path / "sweep").points) == 2
     assert by_object.path == by_change.path
     assert by_object.summary["hit_rate"] != results.summary["hit_rate"]
 
