@@ -48,7 +48,7 @@ def measure(command: list[str], folder: Path) -> Cost:
 
 def kvsim_command(trace: Path, blocks: int, settings: list[str], folder: Path) -> list[str]:
     """The shipped configuration over a whole trace."""
-    command = [sys.executable, "-m", "sim.cli.main", "run", str(ROOT / "configs" / "mooncake.yaml")]
+    command = [str(Path(sys.executable).parent / "kvsim"), "run", str(ROOT / "configs" / "mooncake.yaml")]
     command += ["--trace", str(trace), "--out", str(folder / "results")]
     for setting in [f"memory.num_gpu_blocks={blocks}", *settings]:
         command += ["--set", setting]
@@ -92,7 +92,9 @@ def main() -> None:
                 shutil.rmtree(folder / "results", ignore_errors=True)
                 costs[name].append(measure(command, folder))
     print(f"{'':8} {'wall s':>8} {'processor s':>12} {'memory MiB':>11}   medians of {arguments.rounds}")
-    medians = {name: Cost(*(statistics.median(column) for column in zip(*rows))) for name, rows in costs.items()}
+    medians = {
+        name: Cost(*(statistics.median(column) for column in zip(*rows, strict=True))) for name, rows in costs.items()
+    }
     for name, cost in medians.items():
         print(f"{name:8} {cost.wall_s:8.2f} {cost.processor_s:12.2f} {cost.memory_mib:11.0f}")
     if "dynamo" in medians:

@@ -64,7 +64,11 @@ class AsyncDrive(Drive):
         clock: float | None = None
         while True:
             self._clock_s = now_s if clock is None else clock
-            after = self._turn() if len(batches) == 1 and self.calendar.count and not scheduler.endless else None
+            after = None
+            if len(batches) == 1 and self.calendar.count and not scheduler.endless:
+                after = self._leap(until_s)
+                if after is None:
+                    after = self._turn()
             if after is None:
                 after = self._literal_turn()
             if after is None:
@@ -75,6 +79,64 @@ class AsyncDrive(Drive):
                 return clock
 
     # ---- with the calendar ------------------------------------------------------------------------
+
+    def _leap(self, until_s: float) -> float | None:
+        """Turns in which every running request decodes and none ends; when the last batch applied in them ends.
+
+        None, and nothing has changed, if the next turn is not such a one.
+        """
+        scheduler, calendar, endings = self.scheduler, self.calendar, self.calendar.endings
+        count, first, ahead = calendar.count, self.step, self._batches[0]
+        spare = self.config.max_num_batched_tokens - count
+        if self.explicit or ahead.batch.entries or spare < 0 or scheduler.keys.eager or scheduler.can_admit(spare):
+            return None
+        buckets, size, left = calendar.buckets, scheduler.block_size, scheduler.pool.free.count
+        now, start, end, applied = self._clock_s, self._free_at_s, self._free_at_s, ahead.end_s
+        context = count * first - calendar.base_sum
+        takers: list[FastRequest] = []
+        scheduled, sizes, times = [], [], []
+        step = first
+        while step - 1 not in endings:
+            bucket = buckets[step % size]
+            if len(bucket) > left:
+                break
+            left -= len(bucket)
+            takers += bucket
+            sizes.append(len(bucket))
+            scheduled.append(now)
+            start = max(now, end)
+            end = start + self._step_time.seconds(Load(0, 0, count, context, 0, 0.0, 0))
+            times.append((start, end))
+            now, applied = applied, end  # the next turn comes when the batch ahead has ended
+            step += 1
+            context += count
+            if now >= until_s:
+                break
+        if not sizes:
+            return None
+        free = left + len(takers)
+        lost = self._take(takers, scheduled, sizes) if takers else sizes
+        self._launch_leap(times, sizes, lost, free)
+        return now
+
+    def _launch_leap(self, times: list[tuple[float, float]], sizes: list[int], lost: list[int], free: int) -> None:
+        """All batches of a leap have been scheduled, and all but the newest are applied."""
+        scheduler, calendar = self.scheduler, self.calendar
+        count, running, waiting = calendar.count, len(scheduler.running), len(scheduler.waiting)
+        context = count * self.step - calendar.base_sum
+        newest = self._batches.popleft()
+        for (start, end), size, evicted in zip(times, sizes, lost, strict=True):
+            self._close(newest, newest.batch, [])
+            free -= size
+            batch = FastBatch(0, 0)
+            batch.step = self.step
+            load = Load(0, 0, count, context, 0, 0.0, 0)
+            newest = _InFlight(batch, load, (running, waiting, free), evicted, start, end)
+            self.step += 1
+            context += count
+        self._batches.append(newest)
+        self._free_at_s = newest.end_s
+        self.leaps += len(sizes)
 
     def _turn(self) -> float | None:
         """A turn in which the calendar's requests decode; None, and nothing has changed, if it must be literal."""
