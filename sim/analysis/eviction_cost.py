@@ -14,7 +14,11 @@ import numpy.typing as npt
 
 from sim.recording.miss_tracker import EvictionHistory
 
+I32Array = npt.NDArray[np.int32]
 I64Array = npt.NDArray[np.int64]
+
+CHUNK = 1 << 20
+_LAST = np.iinfo(np.int64).max
 
 
 class EvictionCosts(NamedTuple):
@@ -48,7 +52,10 @@ class _Wants:
         self.rows = history.admission_rows
         self.never = len(self.rows)
         stride = self._stride = self.never + 1
-        self._sorted = history.wanted.astype(np.int64) * stride + history.wanted_admission
+        self._sorted = np.empty(len(history.wanted) + 1, dtype=np.int64)
+        np.multiply(history.wanted, stride, out=self._sorted[:-1], dtype=np.int64)
+        self._sorted[:-1] += history.wanted_admission
+        self._sorted[-1] = _LAST
         self._sorted.sort()
 
     def first_after(self, moment: I64Array) -> I64Array:
@@ -61,8 +68,8 @@ class _Wants:
 
     def at(self, keys: I64Array, places: I64Array) -> I64Array:
         """The admission at a place of the list if it is of that key, else `never`."""
-        found = np.append(self._sorted, -1)[places]
-        return np.where(found // self._stride == keys, found % self._stride, self.never)
+        key, admission = np.divmod(self._sorted[places], self._stride)
+        return np.where(key == keys, admission, self.never)
 
 
 def eviction_costs(history: EvictionHistory) -> EvictionCosts:
@@ -74,20 +81,35 @@ def eviction_costs(history: EvictionHistory) -> EvictionCosts:
     """
     wants = _Wants(history)
     count = len(history.keys)
-    rows = np.arange(count, dtype=np.int64)
-    keys = history.keys
-    after = wants.at(keys, wants.places(keys, wants.first_after(rows)))
-    latest = latest_wanted(history, wants)
-    better = (history.recomputed_tokens > 0) & (latest > after)
+    after = np.empty(count, dtype=np.int64)
+    for start in range(0, count, CHUNK):
+        keys = history.keys[start : start + CHUNK].astype(np.int64)
+        rows = np.arange(start, start + len(keys))
+        after[start : start + len(keys)] = wants.at(keys, wants.places(keys, wants.first_after(rows)))
+    better = (history.recomputed_tokens > 0) & (latest_wanted(history, wants) > after)
     return EvictionCosts(history.recomputed_tokens, after, better)
 
 
-def latest_wanted(history: EvictionHistory, wants: _Wants) -> I64Array:
+def latest_wanted(history: EvictionHistory, wants: _Wants) -> I32Array:
     """At each moment, the latest next want among the blocks that stay free; -1 where none does."""
-    keys, start, stop = history.free_keys, history.free_from, history.free_to
+    parts = [
+        _free_pieces(wants, *(column[at : at + CHUNK].astype(np.int64) for column in history.free))
+        for at in range(0, len(history.free[0]), CHUNK)
+    ]
+    if not parts:
+        return np.full(len(history.keys), -1, dtype=np.int32)
+    begins, ends, value = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    del parts
+    return max_of_ranges(len(history.keys), begins, ends, value)
+
+
+def _free_pieces(wants: _Wants, keys: I64Array, start: I64Array, stop: I64Array) -> tuple[I32Array, I32Array, I32Array]:
+    """Spans in which free blocks were wanted next by the same admission: from, to, and that admission.
+
+    Most blocks stay free without anybody asking for them; the others change their next want on the way.
+    """
     first = wants.places(keys, wants.first_after(start))
     last = wants.places(keys, wants.first_after(stop - 1))
-    # most stay free without anybody asking; the others change their next want on the way
     pieces = last - first + 1
     owner = np.repeat(np.arange(len(keys)), pieces)
     number = np.arange(len(owner)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
@@ -95,21 +117,23 @@ def latest_wanted(history: EvictionHistory, wants: _Wants) -> I64Array:
     ends = np.where(number < pieces[owner] - 1, np.append(wants.rows, 0)[value], stop[owner])
     begins = np.where(number > 0, np.roll(ends, 1), start[owner])
     filled = begins < ends
-    return max_of_ranges(len(history.keys), begins[filled], ends[filled], value[filled])
+    return begins[filled].astype(np.int32), ends[filled].astype(np.int32), value[filled].astype(np.int32)
 
 
-def max_of_ranges(size: int, start: I64Array, stop: I64Array, value: I64Array) -> I64Array:
+def max_of_ranges(size: int, start: I32Array, stop: I32Array, value: I32Array) -> I32Array:
     """For each point of ``0 … size - 1`` the largest value ≥ 0 of the ranges ``[start, stop)`` over it, -1 for none.
 
     Each range is covered by two of a power of two; these are handed down level by level:
     O(ranges + size · log size).
     """
-    level = np.frexp((stop - start).astype(np.float64))[1] - 1
-    top = int(level.max()) if len(level) else 0
-    found = np.full(size, -1, dtype=np.int64)
-    for power in range(top, -1, -1):
-        here = level == power
-        if here.any():
+    level = np.empty(len(start), dtype=np.int8)
+    for at in range(0, len(start), CHUNK):
+        part = slice(at, at + CHUNK)
+        level[part] = np.frexp((stop[part] - start[part]).astype(np.float64))[1] - 1
+    found = np.full(size, -1, dtype=np.int32)
+    for power in range(int(level.max(initial=0)), -1, -1):
+        here = np.flatnonzero(level == power)
+        if len(here):
             np.maximum.at(found, start[here], value[here])
             np.maximum.at(found, stop[here] - (1 << power), value[here])
         if power:

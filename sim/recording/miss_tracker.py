@@ -4,9 +4,9 @@ The tracker is fed by an engine (`sim.fast.watch`), or through `sim.recording.mi
 readable one.  It writes the table ``misses`` as the run goes on, and keeps what the cost of evictions
 needs, which only the end of the run can tell (`sim.analysis.eviction_cost`).
 
-Memory: 13 bytes for each distinct block of content (20 more once images, adapters or salts have come),
-16 for each evicted block, 20 for each time that an unused block was hit or evicted, and 60 for each
-admission; nothing is kept for each block of each request.
+Memory: 13 bytes for each distinct block of content (16 more and some for variants once images, adapters
+or salts have come), 12 for each evicted block, 12 for each time that an unused block was hit or evicted,
+and about 60 for each admission.  At the end 16 for each block asked for come to that, and some for sorting.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from sim.recording.columns import Growing, grown
 from sim.recording.key_variants import KINDS, KeyVariants
 from workloads.spec import RequestSpec
 
+I32Array = npt.NDArray[np.int32]
 I64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
@@ -56,21 +57,19 @@ class EvictionHistory(NamedTuple):
         admission_rows, admission_request, admission_time_s: of each admission, in order: how many
             rows there were before it, whose it was, and when.
         wanted: keys asked for, one after another; `wanted_admission`: by which admission, in order.
-        free_keys, free_from, free_to: an unused block had this key from one row on and lost it, or was
-            hit, before another.
+        free: key, from, to: an unused block had this key from one row on and lost it, or was hit, before
+            another.
     """
 
     block_size: int
-    keys: I64Array
+    keys: I32Array
     recomputed_tokens: I64Array
     admission_rows: I64Array
     admission_request: I64Array
     admission_time_s: npt.NDArray[np.float64]
-    wanted: npt.NDArray[np.int32]
-    wanted_admission: npt.NDArray[np.int32]
-    free_keys: I64Array
-    free_from: I64Array
-    free_to: I64Array
+    wanted: I32Array
+    wanted_admission: I32Array
+    free: tuple[I32Array, I32Array, I32Array]
 
 
 class _Living:
@@ -121,10 +120,10 @@ class MissTracker:
         self._free_key = np.zeros(num_blocks, dtype=np.int64)
         self._free_since = np.full(num_blocks, -1, dtype=np.int64)
         self._step_times: dict[int, float] = {}
-        self._rows = {"key": Growing(np.int64), "recomputed": Growing(np.int64)}
+        self._rows = {"key": Growing(np.int32), "recomputed": Growing(np.int64)}
         self._admissions = {"row": Growing(np.int64), "request": Growing(np.int64), "time_s": Growing(np.float64)}
         self._wants = {"admission": Growing(np.int64), "base": Growing(np.int64), "length": Growing(np.int64)}
-        self._free = {"key": Growing(np.int32), "from": Growing(np.int64), "to": Growing(np.int64)}
+        self._free = {"key": Growing(np.int32), "from": Growing(np.int32), "to": Growing(np.int32)}
 
     @property
     def needs_all_keys(self) -> bool:
@@ -341,8 +340,8 @@ class MissTracker:
         wants = {name: column.values for name, column in self._wants.items()}
         starts = np.cumsum(wants["length"]) - wants["length"]
         total = int(wants["length"].sum())
-        wanted = np.repeat((wants["base"] - starts).astype(np.int64), wants["length"])
-        wanted += np.arange(total)
+        wanted = np.repeat((wants["base"] - starts).astype(np.int32), wants["length"])
+        wanted += np.arange(total, dtype=np.int32)
         return EvictionHistory(
             block_size=self.block_size,
             keys=self._rows["key"].values,
@@ -350,9 +349,7 @@ class MissTracker:
             admission_rows=self._admissions["row"].values,
             admission_request=self._admissions["request"].values,
             admission_time_s=self._admissions["time_s"].values,
-            wanted=wanted.astype(np.int32),
-            wanted_admission=np.repeat(wants["admission"], wants["length"]).astype(np.int32),
-            free_keys=self._free["key"].values.astype(np.int64),
-            free_from=self._free["from"].values,
-            free_to=self._free["to"].values,
+            wanted=wanted,
+            wanted_admission=np.repeat(wants["admission"].astype(np.int32), wants["length"]),
+            free=(self._free["key"].values, self._free["from"].values, self._free["to"].values),
         )

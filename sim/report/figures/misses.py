@@ -258,7 +258,7 @@ def _draw_regret(data: Regret, ax: Axes, title: str, across: str) -> None:
     ax.bar(x, avoidable, 0.72, color=color(ORANGE), alpha=0.9, label="a better victim stayed free")
     ax.bar(x, tokens - avoidable, 0.72, bottom=avoidable, color=color(GREY), alpha=0.9, label="no better victim")
     ax.set_xticks(x, data.names)
-    if len(data.names) > 8:
+    if len(data.names) > 8 or sum(map(len, data.names)) > 44:
         ax.tick_params(axis="x", labelrotation=35)
     ax.grid(visible=False, axis="x")
     headroom(ax, 0.24)
