@@ -108,7 +108,7 @@ class Admission:
                 found.append((request, f"no token of it can be scheduled after {request.num_computed_tokens}"))
             elif scheduler.waiting:
                 request = scheduler.waiting.peek()
-                found.append((request, f"it is not admitted to an empty engine ({self._pool()})"))
+                found.append((request, f"it is not admitted to an empty engine ({self._why_not_admitted(request)})"))
         for entry in output.scheduled.values():
             request = entry.request
             limit = self.config.max_model_len
@@ -131,6 +131,12 @@ class Admission:
             return True
         earlier.add(beginning)
         return False
+
+    def _why_not_admitted(self, request: Request) -> str:
+        limit = self.config.max_num_batched_tokens
+        if not self.config.enable_chunked_prefill and request.num_tokens > limit:
+            return f"{request.num_tokens} known tokens, max_num_batched_tokens is {limit} and chunked prefill is off"
+        return self._pool()
 
     def _pool(self) -> str:
         return f"{self.config.num_gpu_blocks - 1} usable blocks"

@@ -151,3 +151,14 @@ class TestTurningOutOnTheWay:
         world.run()
         assert world.ended == {"a": "rejected", "b": "length"}
         assert world.reasons["a"] == "it is not admitted to an empty engine (6 usable blocks)"
+
+    @pytest.mark.parametrize("asynchronous", [False, True])
+    def test_one_that_outgrew_a_step_before_it_was_preempted(self, asynchronous):
+        """Without chunks a preempted request must fit one step with all that it has answered."""
+        settings = config(8, enable_chunked_prefill=False, max_num_batched_tokens=8, scheduler_reserve_full_isl=False)
+        world = World(settings, asynchronous=asynchronous, enable_prefix_caching=False)
+        world.arrive(make_request("a", [50, 51, 52, 53], 10))
+        world.arrive(make_request("b", [60, 61, 62, 63], 10))
+        world.run()
+        assert world.ended == {"a": "length", "b": "rejected"}
+        assert "known tokens, max_num_batched_tokens is 8 and chunked prefill is off" in world.reasons["b"]

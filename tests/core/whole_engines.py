@@ -84,7 +84,9 @@ class World:
         before = {name: self._counters(request) for name, request in self.scheduler.requests.items()}
         output = self.scheduler.schedule()
         for request, reason in self.admission.stuck(self.scheduler, output, others_in_flight=not alone):
-            if len(before) == 1 and all(group.kind == "full" for group in self.config.groups):
+            # (who was preempted may know more tokens than fit one step, where chunks are off)
+            first_life = request.num_preemptions == 0
+            if first_life and len(before) == 1 and all(group.kind == "full" for group in self.config.groups):
                 assert not ends_alone(self.config, request), f"{request} was rejected ({reason}) and can end"
             self.scheduler.finish_requests([request.request_id], RequestStatus.FINISHED_ABORTED)
             self._reject(request, reason)
