@@ -182,7 +182,8 @@ class ReferenceEngine:
             in_flight.clear()  # the engine slept, and what was left had no work
         while self._alive and len(in_flight) < self._most_in_flight:
             batch = self._schedule(now_s)
-            rejected = self._admission.stuck(self.scheduler, batch.output, others_in_flight=bool(in_flight))
+            results_to_come = any(other.output.scheduled for other in in_flight)  # an empty batch brings none
+            rejected = self._admission.stuck(self.scheduler, batch.output, others_in_flight=results_to_come)
             for request, reason in rejected:
                 self._reject(request, reason, now_s)
             if self._check:
