@@ -46,6 +46,7 @@ sweep.table("hit_rate.tokens", "evictions", "preemptions").head(8)
 fig, axes = plt.subplots(1, 2, figsize=(12, 4), layout="constrained")
 sweep.plot.heat_map("hit_rate", ax=axes[0])
 sweep.plot.heat_map("ttft_p99", ax=axes[1])
+plt.show()
 
 # %% [markdown]
 # Read a column from top to bottom for the price of large blocks, a row from left to right for that of

@@ -114,11 +114,12 @@ results
 fig, axes = plt.subplots(1, 2, figsize=(12, 4), layout="constrained")
 results.plot.hit_rate_over_time(ax=axes[0])
 results.plot.requests_in_system(ax=axes[1])
+plt.show()
 
 # %% [markdown]
 # ## What if there were more of it?
 #
-# `rate_scale` plays the same requests faster. More of them at a time share the same memory.
+# `rate_scale` plays the same requests faster. Which gives in first: the cache, or the queue?
 
 # %%
 sweep = sim.sweep(config, {"workload.rate_scale": [0.5, 1, 2, 4]}, out=OUT, resume=True)

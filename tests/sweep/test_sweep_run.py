@@ -75,13 +75,35 @@ def test_the_table_has_every_parameter_and_every_figure(tmp_path: Path) -> None:
     assert sorted(p.name for p in folder.iterdir() if p.is_file()) == sorted(TABLES)  # no lock, nothing hidden left
 
 
-def test_shared_workloads_change_nothing(tmp_path: Path) -> None:
+ODD_TRACE = (
+    '{"timestamp": 0, "input_length": 30, "output_length": 9, "hash_ids": [1, 2]}\n'
+    '{"timestamp": 0, "input_length": 27, "output_length": 3, "hash_ids": [1, 3]}\n'
+    "no json\n"
+    '{"timestamp": 900, "input_length": 30, "output_length": 1, "hash_ids": [1, 2]}\n'
+)
+WORKLOADS: dict[str, dict[str, Any]] = {
+    "generated": {},
+    "odd trace": {"kind": "trace", "format": "mooncake", "options": {"hash_block_size": 16}, "skip_bad_lines": True},
+    "closed loop": {"kind": "agents", "sessions": 3, "system_tokens": 40, "task_tokens": 9, "tool_result_tokens": 20},
+    "images": {"kind": "multimodal", "requests": 10, "tokens_per_image": 20},
+    "salts": {"kind": "salted_tenants", "requests": 10, "system_tokens": 20, "tenant_tokens": 9, "suffix_tokens": 9},
+}
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+def test_shared_workloads_change_nothing(tmp_path: Path, kind: str) -> None:
     """A point of a sweep is the run that `kvsim run` makes, byte by byte."""
     from sim.experiment import run
 
-    sweep = points()
+    workload = WORKLOADS[kind] or BASE["workload"]
+    if kind == "odd trace":
+        (tmp_path / "odd.jsonl").write_text(ODD_TRACE)
+        workload = workload | {"path": str(tmp_path / "odd.jsonl"), "limit": 3}
+    engine = {"block_size": 4, "max_num_seqs": 8, "max_model_len": 4096}
+    budgets = {"engine.block_size": [4, 16], "memory.num_gpu_blocks": [600, 1200]}
+    sweep = points({"grid": budgets}, workload=workload, engine=engine)
     folder = run_sweep(sweep, out=tmp_path / "sweep")
-    for point in sweep.points[::2]:
+    for point in sweep.points[::3]:
         alone = run(point.config, out=tmp_path / "run")
         for name in ("summary.json", "requests.parquet", "steps.parquet", "evictions.parquet"):
             assert (folder / point.folder / name).read_bytes() == (alone.path / name).read_bytes()
