@@ -242,8 +242,10 @@ class Recorder:
         for index, entry in enumerate(self.scenario["requests"]):
             if entry["arrival_step"] == number:
                 scheduler.add_request(self._request(index))
-        gone = [abort["id"] for abort in self.scenario.get("aborts", []) if abort["step"] == number]
-        scheduler.finish_requests([name for name in gone if name in scheduler.requests], RequestStatus.FINISHED_ABORTED)
+        for abort in self.scenario.get("aborts", []):
+            # one by one: vLLM ends several in no fixed order
+            if abort["step"] == number and abort["id"] in scheduler.requests:
+                scheduler.finish_requests([abort["id"]], RequestStatus.FINISHED_ABORTED)
 
     def _schedule(self, number: int) -> dict[str, Any]:
         """Put a batch in flight; tell what was decided."""
