@@ -30,13 +30,13 @@ def compare(world):
     assert fast_free == free
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(worlds(asynchronous=False))
 def test_synchronous(world):
     compare(world)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(worlds(asynchronous=True))
 def test_asynchronous(world):
     compare(world)
