@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
+import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -143,10 +145,11 @@ def _cluster(address: str | None, jobs: int) -> Iterator[None]:
         raise ConfigError("--dask needs the package dask (pip install 'kvsim[dask]')") from None
     if address == "local":
         quiet = logging.CRITICAL  # a worker that dies is dealt with, one that is left behind as well
-        with (
-            LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None, silence_logs=quiet) as cluster,  # type: ignore[no-untyped-call]
-            Client(cluster),  # type: ignore[no-untyped-call]
-        ):
+        with _deaf_to_interrupts():
+            cluster = LocalCluster(  # type: ignore[no-untyped-call]
+                n_workers=jobs, threads_per_worker=1, dashboard_address=None, silence_logs=quiet
+            )
+        with cluster, Client(cluster):  # type: ignore[no-untyped-call]
             yield
         return
     try:
@@ -156,3 +159,16 @@ def _cluster(address: str | None, jobs: int) -> Iterator[None]:
         raise ConfigError(f"--dask {address}: no Dask scheduler answers there: {reason}") from None
     with client:
         yield
+
+
+@contextlib.contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Processes started within ignore Ctrl-C; it is for the one that started them to end them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
