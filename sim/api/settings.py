@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
+import pandas as pd
 from pydantic import BaseModel
 
 from sim.config.errors import suggestion
 from sim.config.models import ExperimentConfig
 from sim.errors import ConfigError
 
-if TYPE_CHECKING:
-    import pandas as pd
+
+class SettingsTable(pd.DataFrame):
+    """A row a key: default and meaning.  Shown whole, where pandas would cut long texts."""
+
+    def _repr_html_(self) -> str:
+        with pd.option_context("display.max_colwidth", None, "display.max_rows", None):
+            return str(self.to_html())
+
+    def __repr__(self) -> str:
+        return str(self.to_string(max_colwidth=None))
 
 
-def settings(section: str = "") -> pd.DataFrame:
+def settings(section: str = "") -> SettingsTable:
     """The keys of a section (``"engine"``, ``"memory"``, …; "" for all sections): default and meaning.
 
     Raises `ConfigError` for a section that there is not.
@@ -30,12 +39,10 @@ def settings(section: str = "") -> pd.DataFrame:
     return model_table(model)
 
 
-def model_table(model: type[BaseModel]) -> pd.DataFrame:
+def model_table(model: type[BaseModel]) -> SettingsTable:
     """The fields of a settings model: key, default, meaning."""
-    import pandas as pd
-
     rows = [(name, _default(field), field.description or "") for name, field in model.model_fields.items()]
-    return pd.DataFrame(rows, columns=["key", "default", "meaning"]).set_index("key")
+    return SettingsTable(pd.DataFrame(rows, columns=["key", "default", "meaning"]).set_index("key"))
 
 
 def schema() -> dict[str, Any]:

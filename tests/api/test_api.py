@@ -193,6 +193,11 @@ def test_plan_models_and_settings() -> None:
     assert len(sim.gpus()) > 3
     assert sim.settings("engine").loc["block_size", "default"] == "16"
     assert "memory" in sim.settings().index
+    whole = sim.EngineConfig.model_fields["long_prefill_token_threshold"].description
+    assert whole is not None
+    assert len(whole) > 50
+    assert whole in sim.settings("engine")._repr_html_()
+    assert whole in repr(sim.settings("engine"))
     assert "suffix_tokens" in sim.workloads("shared_prefix").index
     assert "mooncake" in set(sim.workloads()["name"])
     assert "properties" in sim.schema()

@@ -203,6 +203,7 @@ def test_a_workload_that_cannot_be_made_is_the_error_of_all_its_points(tmp_path:
         run_sweep(sweep, out=tmp_path)
 
 
+@pytest.mark.long
 def test_a_point_that_takes_its_worker_with_it_is_the_only_one_to_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
