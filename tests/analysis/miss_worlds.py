@@ -19,7 +19,7 @@ from sim.core.scheduler_config import SchedulerConfig
 from sim.engine.fast import FastDecider
 from sim.engine.reference import ReferenceEngine
 from sim.engine.requests import door
-from sim.eviction.registry import Eviction
+from sim.eviction.registry import Eviction, make_eviction
 from sim.recording.key_variants import KINDS
 from sim.recording.miss_observer import watched_group
 from sim.recording.miss_tracker import MissTracker
@@ -76,7 +76,7 @@ def _plain(value):
 class Played:
     """What a run told: `misses` and `evictions` as dicts, `costs` as columns, the tracker, and the sink."""
 
-    def __init__(self, world, implementation="reference", naive=None):
+    def __init__(self, world, implementation="reference", naive=None, policy=None):
         groups = world.config.groups
         self.sink = Sink()
         size = groups[watched_group(groups)].block_size
@@ -84,6 +84,10 @@ class Played:
         more = {}
         if naive is not None:
             more["make_policy"] = lambda clock, origin_of: Eviction(FreeKVCacheBlockQueue, naive)
+        if policy is not None:
+            more["make_policy"] = lambda clock, origin_of: make_eviction(
+                policy, {}, num_blocks=world.config.num_gpu_blocks, hash_block_size=size, clock=clock
+            )
         make = ReferenceEngine if implementation == "reference" else FastDecider
         decider = make(world.config, FixedStepTime(1.0), self.sink, check_invariants=True, misses=self.tracker, **more)
         if naive is not None:

@@ -1,8 +1,20 @@
-"""Misses of models with sliding windows or several KV cache groups, on the readable path; blocks of 2 tokens."""
+"""Misses that only the readable path meets: other policies, sliding windows, several groups; blocks of 2 tokens."""
 
 from miss_worlds import Played, World, config, spec
 
 from sim.core.cache_groups import KVCacheGroup
+
+
+def test_what_lies_behind_an_evicted_head_is_out_of_reach_and_charged_to_the_head():
+    # x takes the three empty blocks and one of a's: fifo gives the first one, and the other two are of no use to c
+    specs = [spec("a", 0, 1, 7), spec("x", 5, 2, 7), spec("c", 20, 1, 7)]
+    run = Played(World(config(blocks=7), specs, []), policy="fifo")
+    evicted, behind = (miss for miss in run.misses if miss["request_index"] == 2)
+    assert (evicted["first_block"], evicted["blocks"], evicted["cause"]) == (0, 1, "evicted")
+    assert (behind["first_block"], behind["blocks"], behind["cause"]) == (1, 2, "unreachable")
+    assert behind["evicted_row"] == evicted["evicted_row"]
+    assert run.costs[evicted["evicted_row"]]["recomputed_tokens"] == 6
+    assert sum(cost["recomputed_tokens"] for cost in run.costs) == 6
 
 
 def test_a_sliding_window_keeps_only_what_it_needs():

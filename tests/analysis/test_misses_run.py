@@ -106,6 +106,12 @@ def test_other_policies_are_explained_too(tmp_path, policy):
     assert 0 < costs["regretted"] <= costs["costly"] <= costs["wanted_again"] <= costs["evictions"]
 
 
+def test_the_optimum_regrets_nothing(tmp_path):
+    costs = result(tmp_path, eviction={"policy": "belady"}).summary["eviction_costs"]
+    assert costs["costly"] > 0
+    assert costs["regretted"] == 0
+
+
 def test_figures_are_drawn(tmp_path):
     found = result(tmp_path)
     folder = ResultsFolder(found.path)
@@ -123,10 +129,10 @@ def test_mooncake(tmp_path):
             tmp_path,
             name,
             check=False,
-            engine={"block_size": 64, "max_num_batched_tokens": 8192, "implementation": name},
-            memory={"num_gpu_blocks": 2100},
+            engine={"block_size": 128, "max_num_batched_tokens": 8192, "implementation": name},
+            memory={"num_gpu_blocks": 1000},
             timing={"kind": "fixed", "step_s": 0.04},
-            workload={"kind": "trace", "path": str(MOONCAKE), "limit": 120},
+            workload={"kind": "trace", "path": str(MOONCAKE), "limit": 200},
             workloads=None,
         )
         told.append((found.path / "misses.parquet").read_bytes() + (found.path / "eviction_costs.parquet").read_bytes())
