@@ -79,7 +79,7 @@ class Drive:
             bucket = [request for request in bucket if request not in closing]
         needed, tokens = len(bucket), 0
         for request in self.explicit:
-            most = scheduler.chunk(request, batch.budget)
+            most = scheduler.chunk(request, self.config.max_num_batched_tokens)  # decodes may stand behind it
             needed += max(-(-(request.computed + most) // size) - request.blocks, 0)
             tokens += most
         if needed > pool.free.count or batch.budget < 0:

@@ -1,11 +1,14 @@
 """On random tiny worlds the fast path tells exactly what the readable engine tells."""
 
 import pytest
-from fast_worlds import Rows, UnevenSteps, play, worlds
+from fast_worlds import Rows, UnevenSteps, World, play, worlds
 from hypothesis import HealthCheck, given, settings
 
+from sim.core.cache_groups import KVCacheGroup
+from sim.core.scheduler_config import SchedulerConfig
 from sim.engine.reference import ReferenceEngine
 from sim.fast.engine import FastEngine
+from workloads.spec import MultiModalItem, RequestSpec, Segment
 
 
 def compare(world):
@@ -47,3 +50,17 @@ def test_asynchronous(world):
 @given(worlds())
 def test_many(world):
     compare(world)
+
+
+def test_a_decode_behind_a_chunk_that_takes_the_whole_budget_is_left_without():
+    config = SchedulerConfig(
+        num_gpu_blocks=12,
+        groups=(KVCacheGroup("full", 2),),
+        max_num_seqs=3,
+        max_num_batched_tokens=5,
+        max_model_len=32,
+        disable_chunked_mm_input=True,
+    )
+    image = RequestSpec("r0", 0.0, (Segment(1, 0, 7),), 1, 10, mm_items=(MultiModalItem("a", 1, 5),))
+    short = RequestSpec("r1", 0.0, (Segment(2, 0, 1),), 4, 11)
+    compare(World(config, [image, short], [], 0.0))
