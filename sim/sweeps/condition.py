@@ -94,7 +94,7 @@ class Condition:
             case ast.UnaryOp(operand=operand):
                 return -self._value(operand, lookup)
             case ast.BinOp(left=left, op=op, right=right):
-                return _BINARY[type(op)](self._value(left, lookup), self._value(right, lookup))
+                return _BINARY[type(op)](*(self._number(side, lookup) for side in (left, right)))
             case ast.BoolOp(op=ast.And(), values=values):
                 return all(self._value(value, lookup) for value in values)
             case ast.BoolOp(values=values):
@@ -102,6 +102,12 @@ class Condition:
             case ast.Compare(left=left, ops=ops, comparators=comparators):
                 return self._compare(left, ops, comparators, lookup)
         raise ConfigError(f"sweep.where: {self.text!r}: {type(node).__name__} is not allowed")
+
+    def _number(self, node: ast.expr, lookup: Lookup) -> int | float:
+        value = self._value(node, lookup)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise TypeError(f"{value!r} is no number to calculate with")
+        return value
 
     def _compare(self, left: ast.expr, ops: list[ast.cmpop], comparators: list[ast.expr], lookup: Lookup) -> bool:
         value = self._value(left, lookup)
