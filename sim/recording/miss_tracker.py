@@ -6,7 +6,8 @@ needs, which only the end of the run can tell (`sim.analysis.eviction_cost`).
 
 Memory: 13 bytes for each distinct block of content (16 more and some for variants once images, adapters
 or salts have come), 12 for each evicted block, 12 for each time that an unused block was hit or evicted,
-and about 60 for each admission.  At the end 16 for each block asked for come to that, and some for sorting.
+about 60 for each admission and 100 for each step that evicts.  At the end 16 for each block asked for
+come to that, and about as much again for sorting.
 """
 
 from __future__ import annotations

@@ -112,6 +112,24 @@ def test_the_optimum_regrets_nothing(tmp_path):
     assert costs["regretted"] == 0
 
 
+@pytest.mark.parametrize("implementation", ["fast", "reference"])
+def test_evictions_need_not_be_recorded(tmp_path, implementation):
+    engine = BASE["engine"] | {"implementation": implementation}
+    both = result(tmp_path, "both", engine=engine)
+    alone = result(tmp_path, "alone", engine=engine, recording={"misses": True, "evictions": False})
+    assert not alone.has_table("evictions")
+    for table in ("misses", "eviction_costs"):
+        assert (alone.path / f"{table}.parquet").read_bytes() == (both.path / f"{table}.parquet").read_bytes()
+
+
+def test_real_hashes_explain_the_same(tmp_path):
+    plain = result(tmp_path, "plain")
+    hashed = result(tmp_path, "hashed", recording={"misses": True, "kv_events": "jsonl"})
+    assert hashed.summary["implementation"] == "reference"
+    for table in ("misses", "eviction_costs"):
+        assert (hashed.path / f"{table}.parquet").read_bytes() == (plain.path / f"{table}.parquet").read_bytes()
+
+
 def test_figures_are_drawn(tmp_path):
     found = result(tmp_path)
     folder = ResultsFolder(found.path)
