@@ -6,6 +6,8 @@ import contextlib
 import json
 import os
 import shutil
+import socket
+import time
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
@@ -47,6 +49,7 @@ def sweep_folder(folder: Path, sweep: Sweep, *, overwrite: bool) -> Iterator[Pat
     folder.mkdir(parents=True, exist_ok=True)
     with _lock(folder):
         _refuse_to_replace(folder, sweep, overwrite)
+        _wait_for_orphans(folder, sweep)
         for stale in folder.glob(f"{WORKLOADS}*"):
             shutil.rmtree(stale, ignore_errors=True)
         yield folder
@@ -108,6 +111,29 @@ def _refuse_to_replace(folder: Path, sweep: Sweep, overwrite: bool) -> None:
                     f"{folder / point.folder}: a run of kvsim {there[1]} (format {there[0]}), this is {version()} "
                     f"(format {FORMAT_VERSION}); {hint}"
                 )
+
+
+def _wait_for_orphans(folder: Path, sweep: Sweep, most_s: float = 20.0) -> None:
+    """Wait for workers of a killed sweep, which notice at their next request that they work for nobody.
+
+    One that stays is named when its point is to be written.
+    """
+    until = time.monotonic() + most_s
+    while time.monotonic() < until and any(_is_written(folder / f"{p.folder}.partial") for p in sweep.points):
+        time.sleep(0.05)
+
+
+def _is_written(partial: Path) -> bool:
+    """Whether another process of this machine is writing a run there."""
+    manifest = read_manifest(partial) or {}
+    pid: Any = manifest.get("pid")
+    if manifest.get("status") != "running" or manifest.get("host") != socket.gethostname() or pid == os.getpid():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except (OSError, TypeError, ValueError):
+        return False
+    return True
 
 
 def _is_strange(folder: Path) -> bool:

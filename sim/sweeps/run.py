@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sim.errors import ResultsError
-from sim.sweeps.expand import Sweep
+from sim.sweeps.expand import Point, Sweep
 from sim.sweeps.folder import finished_test, sweep_folder, version
-from sim.sweeps.shared import shared_workloads
+from sim.sweeps.shared import SharedWorkloads
 from sim.sweeps.table import write_about, write_table
 from sim.sweeps.workers import Task, outcomes
 
@@ -59,26 +59,25 @@ def run_sweep(
         write_about(sweep, folder)
         pending = [point for point in sweep.points if point.number not in done]
         cwd = str(Path.cwd())
-        with shared_workloads(pending, folder) as shared:
-            tasks = {}
-            for point in pending:
-                workload = shared[point.number]
-                if workload.error is not None:
-                    errors[point.number] = workload.error
-                    continue
-                tasks[point.number] = Task(
-                    point.number, point.config, str(root), point.folder, workload.folder, command, cwd, version(), None
-                )
+        with SharedWorkloads(pending, folder) as shared:
+
+            def task_of(point: Point) -> Task:
+                workload = shared.of(point)
+                return Task(
+                    point.number, point.config, str(root), point.folder, workload.folder, workload.error, command,
+                    cwd, version(),
+                )  # fmt: skip
+
             try:
-                if continue_on_error or not errors:
-                    for outcome in outcomes(tasks, jobs, dask):
-                        if outcome.error is None:
-                            done.add(outcome.number)
-                        else:
-                            errors[outcome.number] = outcome.error
-                        advance(len(done) + len(errors), len(errors))
-                        if errors and not continue_on_error:
-                            break
+                for outcome in outcomes(shared.order, task_of, jobs, dask):
+                    shared.done(outcome.number)
+                    if outcome.error is None:
+                        done.add(outcome.number)
+                    else:
+                        errors[outcome.number] = outcome.error
+                    advance(len(done) + len(errors), len(errors))
+                    if errors and not continue_on_error:
+                        break
             finally:
                 write_table(sweep, folder, done, errors)
     if errors and not continue_on_error:

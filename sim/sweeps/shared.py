@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,31 +36,64 @@ class _Group(NamedTuple):
     block_sizes: set[int]
 
 
-@contextlib.contextmanager
-def shared_workloads(points: Sequence[Point], folder: Path) -> Iterator[dict[int, Shared]]:
-    """The workload of each point by its number: packed once for all that have the same, gone afterwards.
+class SharedWorkloads:
+    """Packs the workload that points have in common when the first of them is to run, removes it after the last.
 
-    A workload that cannot be made is the error of its points.
+    A workload that cannot be made is the error of its points.  `order` has the points so that those with
+    the same workload follow each other: then few workloads are there at a time.
     """
-    found: dict[int, Shared] = {}
-    made: list[Path] = []
-    try:
-        for key, group in _groups(points).items():
-            shared = Shared(None)
-            if len(group.points) > 1:
-                path = folder / f"{WORKLOADS}{key}"
-                path.mkdir()
-                made.append(path)
-                try:
-                    _pack(group, path)
-                    shared = Shared(str(path))
-                except (KvsimError, WorkloadError, OSError) as error:
-                    shared = Shared(None, one_line(error))
-            found |= {point.number: shared for point in group.points}
-        yield found
-    finally:
-        for path in made:
-            shutil.rmtree(path, ignore_errors=True)
+
+    def __init__(self, points: Sequence[Point], folder: Path) -> None:
+        self._folder = folder
+        self._groups = _groups(points)
+        self._key_of = {point.number: key for key, group in self._groups.items() for point in group.points}
+        self._open = {key: {point.number for point in group.points} for key, group in self._groups.items()}
+        self._packed: dict[str, Shared] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def order(self) -> list[Point]:
+        """All points, those with one workload together."""
+        return [point for group in self._groups.values() for point in group.points]
+
+    def of(self, point: Point) -> Shared:
+        """What the point shares; made now if it is the first to ask.  May be called from any thread."""
+        key = self._key_of[point.number]
+        with self._lock:
+            if key not in self._packed:
+                self._packed[key] = self._pack(key, self._groups[key])
+            return self._packed[key]
+
+    def done(self, number: int) -> None:
+        """A point needs its workload no more."""
+        key = self._key_of[number]
+        self._open[key].discard(number)
+        if not self._open[key]:
+            self._remove(key)
+
+    def _pack(self, key: str, group: _Group) -> Shared:
+        if len(group.points) == 1:
+            return Shared(None)
+        path = self._path(key)
+        path.mkdir()
+        try:
+            _pack(group, path)
+        except (KvsimError, WorkloadError, OSError) as error:
+            return Shared(None, one_line(error))
+        return Shared(str(path))
+
+    def _path(self, key: str) -> Path:
+        return self._folder / f"{WORKLOADS}{key}"
+
+    def _remove(self, key: str) -> None:
+        shutil.rmtree(self._path(key), ignore_errors=True)
+
+    def __enter__(self) -> SharedWorkloads:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for key in self._groups:
+            self._remove(key)
 
 
 def one_line(error: BaseException) -> str:

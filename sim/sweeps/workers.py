@@ -8,12 +8,13 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sim.config import ExperimentConfig
 from sim.errors import ConfigError
+from sim.sweeps.expand import Point
 from sim.sweeps.folder import finished_test, version
 from sim.sweeps.shared import one_line
 
@@ -29,10 +30,11 @@ class Task(NamedTuple):
     out: str
     folder: str
     workload: str | None
+    workload_error: str | None
     command: str
     cwd: str
     kvsim_version: str
-    parent: int | None
+    parent: int | None = None
     again: bool = False
 
 
@@ -48,6 +50,8 @@ def run_point(task: Task) -> Outcome:
     from sim.experiment import run
     from workloads.packed import PackedWorkload
 
+    if task.workload_error is not None:
+        return Outcome(task.number, task.workload_error)
     try:
         if task.kvsim_version != version():
             return Outcome(task.number, f"its worker has kvsim {version()}, the sweep was started by another")
@@ -80,28 +84,32 @@ def _end_with(parent: int) -> Any:
     return check
 
 
-def outcomes(tasks: dict[int, Task], jobs: int, dask: str | None) -> Iterator[Outcome]:
+def outcomes(
+    points: Sequence[Point], task_of: Callable[[Point], Task], jobs: int, dask: str | None
+) -> Iterator[Outcome]:
     """The outcomes as they come.
 
-    A worker that dies costs the points that were running a retry.  In the last try each point runs
-    alone, so that one which always takes its worker with it is found, and only that one fails.
+    A task is made when a worker will soon be free for it.  A worker that dies costs the points that were
+    running a retry.  In the last try each point runs alone, so that one which always takes its worker with
+    it is found, and only that one fails.
     """
     if dask is None and jobs == 1:
-        yield from map(run_point, tasks.values())
+        yield from (run_point(task_of(point)) for point in points)
         return
-    left = dict(tasks)
+    left = {point.number: point for point in points}
     with _cluster(dask, jobs):
         for attempt in range(TRIES - 1):
             try:
-                for outcome in _parallel([task._replace(again=attempt > 0) for task in left.values()], jobs, dask):
+                tasks = (task_of(point)._replace(again=attempt > 0) for point in list(left.values()))
+                for outcome in _parallel(tasks, jobs, dask):
                     del left[outcome.number]
                     yield outcome
                 return
             except _worker_deaths():
                 continue
-        for number, task in left.items():
+        for number, point in left.items():
             try:
-                yield from _parallel([task._replace(again=True)], max(jobs, 2), dask)
+                yield from _parallel(iter([task_of(point)._replace(again=True)]), max(jobs, 2), dask)
             except _worker_deaths():
                 yield Outcome(number, f"its worker died in each of {TRIES} tries; maybe it ran out of memory")
 
@@ -117,7 +125,7 @@ def _worker_deaths() -> tuple[type[BaseException], ...]:
     return (TerminatedWorkerError, KilledWorker)
 
 
-def _parallel(tasks: list[Task], jobs: int, dask: str | None) -> Iterator[Outcome]:
+def _parallel(tasks: Iterator[Task], jobs: int, dask: str | None) -> Iterator[Outcome]:
     from joblib import Parallel, delayed, parallel_config
 
     if dask is None:

@@ -72,12 +72,12 @@ def test_a_killed_sweep_goes_on_where_it_was(config: Path, whole: list[bytes], t
     finally:
         process.kill()  # no chance to tidy up
         process.communicate()
-    time.sleep(0.2 if jobs == 1 else 2.0)  # workers notice that they work for nobody
     before = finished(folder)
     assert 2 <= len(before) < 8
     assert not (folder / "points.parquet").exists()
     sweep(config, tmp_path, "--jobs", str(jobs), "--resume")
     after = finished(folder)
+    # (a worker may finish its point after its sweep was killed)
     assert {name: after[name] for name in before} == before
     assert len(after) == 8
     assert tables(folder) == whole

@@ -214,6 +214,9 @@ def test_a_point_that_takes_its_worker_with_it_is_the_only_one_to_fail(
         "    def victim(self):\n"
         "        os._exit(9)\n"
     )
+    from joblib.externals.loky import get_reusable_executor
+
+    get_reusable_executor().shutdown(wait=True)  # workers of other tests do not know the module
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     sweep = points({"grid": {"eviction.policy": ["lru", "deadly_queue:Deadly", "fifo"]}})
@@ -298,3 +301,19 @@ def test_no_cluster_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ConfigError, match=r"pip install 'kvsim\[dask\]'"):
         run_sweep(points(), out=tmp_path, dask="local")
+
+
+@pytest.mark.parametrize(("jobs", "most"), [(1, 1), pytest.param(2, 3, marks=pytest.mark.long)])
+def test_few_workloads_lie_packed_at_a_time(tmp_path: Path, jobs: int, most: int) -> None:
+    """Seeds vary fastest in the table; points run by workload, so that what was packed can soon go."""
+    sweep = points({"grid": {"memory.num_gpu_blocks": [40, 80]}, "seeds": 5})
+    seen: list[int] = []
+    run_sweep(
+        sweep,
+        out=tmp_path,
+        jobs=jobs,
+        progress=lambda done, failed: seen.append(len(list((tmp_path / "tiny").glob(".workload-*")))),
+    )
+    assert len(seen) == 11
+    assert 0 < max(seen) <= most
+    assert list(pd.read_csv(tmp_path / "tiny" / "points.csv")["seed"]) == [0, 1, 2, 3, 4] * 2
