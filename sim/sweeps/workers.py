@@ -18,7 +18,7 @@ from sim.sweeps.expand import Point
 from sim.sweeps.folder import finished_test, version
 from sim.sweeps.shared import one_line
 
-CONNECT = "10s"  # how long to wait for a scheduler
+CONNECT_S = 10.0  # how long to wait for a scheduler, and for its first worker
 TRIES = 3  # of points whose worker died; in the last one each runs alone
 
 
@@ -47,12 +47,12 @@ class Outcome(NamedTuple):
 
 def run_point(task: Task) -> Outcome:
     """Run one point; whatever goes wrong is its error, in one line."""
-    from sim.experiment import run
-    from workloads.packed import PackedWorkload
-
     if task.workload_error is not None:
         return Outcome(task.number, task.workload_error)
     try:
+        from sim.experiment import run
+        from workloads.packed import PackedWorkload
+
         if task.kvsim_version != version():
             return Outcome(task.number, f"its worker has kvsim {version()}, the sweep was started by another")
         if Path.cwd() != Path(task.cwd):
@@ -161,11 +161,17 @@ def _cluster(address: str | None, jobs: int) -> Iterator[None]:
             yield
         return
     try:
-        client = Client(address, timeout=CONNECT)  # type: ignore[no-untyped-call]
+        client = Client(address, timeout=CONNECT_S)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ConfigError(f"--dask {address}: no Dask scheduler answers there: {reason}") from None
     with client:
+        try:
+            client.wait_for_workers(1, timeout=CONNECT_S)
+        except TimeoutError:
+            raise ConfigError(
+                f"--dask {address}: the scheduler has no worker; start some (dask worker ADDRESS)"
+            ) from None
         yield
 
 

@@ -150,11 +150,34 @@ def test_a_local_cluster_from_the_command_line(config: Path, whole: list[bytes],
 
 
 def test_no_scheduler_at_the_address_is_one_line(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sim.sweeps.workers.CONNECT", "300ms")
+    monkeypatch.setattr("sim.sweeps.workers.CONNECT_S", 0.3)
     points = expand(read_config(config))
     with pytest.raises(ConfigError, match=r"--dask tcp://127.0.0.1:9: no Dask scheduler answers there") as caught:
         run_sweep(points, out=tmp_path, dask="tcp://127.0.0.1:9")
     assert len(str(caught.value).splitlines()) == 1
+
+
+LONELY = """
+import sys
+from distributed import LocalCluster
+from sim.cli.main import main
+import sim.sweeps.workers
+
+if __name__ == "__main__":
+    sim.sweeps.workers.CONNECT_S = 1.0
+    with LocalCluster(n_workers=0, dashboard_address=None, silence_logs=50) as cluster:
+        main(["sweep", sys.argv[1], "--out", sys.argv[2], "-q", "--dask", cluster.scheduler_address])
+"""
+
+
+def test_a_scheduler_without_workers_is_one_line(config: Path, tmp_path: Path) -> None:
+    script = tmp_path / "lonely.py"
+    script.write_text(LONELY)
+    argv = [sys.executable, str(script), str(config), str(tmp_path / "out")]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert "the scheduler has no worker" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
 
 
 def test_workers_end_when_their_sweep_is_killed(config: Path, tmp_path: Path) -> None:
