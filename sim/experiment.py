@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import platform
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -109,6 +110,17 @@ def simulate(config: ExperimentConfig, folder: Path, *, check_invariants: bool =
     return _simulate(config, resolve(config), folder, False, check_invariants=check_invariants).summary
 
 
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Look for cycles of garbage a hundred times less often: a run makes many small objects and hardly any cycle."""
+    before = gc.get_threshold()
+    gc.set_threshold(max(before[0], 100_000), *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
 def _simulate(
     config: ExperimentConfig,
     resolved: Resolved,
@@ -121,6 +133,7 @@ def _simulate(
     workload = packed or _open(config, resolved)
     tally = Tally()
     with (
+        _rare_collections(),
         Recorder(folder, _tables(config), tally=tally) as recorder,
         _event_writer(config, folder) as events,
         _Bar(progress, workload) as bar,

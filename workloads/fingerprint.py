@@ -12,6 +12,7 @@ vector operations; all numbers are unsigned 64-bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -24,26 +25,51 @@ _U = np.uint64
 U64Array = npt.NDArray[np.uint64]
 
 
+_INCREMENT, _FACTOR_1, _FACTOR_2 = _U(_GOLDEN), _U(0xBF58476D1CE4E5B9), _U(0x94D049BB133111EB)
+_SHIFT_30, _SHIFT_27, _SHIFT_31 = _U(30), _U(27), _U(31)
+
+
 def mix64_array(value: U64Array) -> U64Array:
     """`mix64` of every element; the argument is left alone."""
-    value = value + _U(_GOLDEN)
-    value ^= value >> _U(30)
-    value *= _U(0xBF58476D1CE4E5B9)
-    value ^= value >> _U(27)
-    value *= _U(0x94D049BB133111EB)
-    value ^= value >> _U(31)
+    return _finish(value + _INCREMENT)
+
+
+def _finish(value: U64Array) -> U64Array:
+    """`mix64` of every element but for the first addition, in place."""
+    shifted = value >> _SHIFT_30
+    value ^= shifted
+    value *= _FACTOR_1
+    np.right_shift(value, _SHIFT_27, out=shifted)
+    value ^= shifted
+    value *= _FACTOR_2
+    np.right_shift(value, _SHIFT_31, out=shifted)
+    value ^= shifted
     return value
 
 
-_positions: U64Array = mix64_array(np.arange(1024, dtype=np.uint64))
+class _Table:
+    """``function(i)`` for i = 0, 1, … as far as was asked for: pure, so that sharing it is safe."""
+
+    def __init__(self, function: Callable[[U64Array], U64Array]) -> None:
+        self._function = function
+        self._values = function(np.arange(1024, dtype=np.uint64))
+
+    def first(self, count: int) -> U64Array:
+        """The first `count` values; not to be changed."""
+        if count > len(self._values):
+            self._values = self._function(np.arange(max(count, 2 * len(self._values)), dtype=np.uint64))
+        return self._values[:count]
 
 
-def _position_terms(count: int) -> U64Array:
-    """``mix64(i)`` for i < count (a table that grows: pure, so sharing it is safe)."""
-    global _positions
-    if count > len(_positions):
-        _positions = mix64_array(np.arange(max(count, 2 * len(_positions)), dtype=np.uint64))
-    return _positions[:count]
+# what depends on a block's place: mix64(i), with the addition that begins the chain's own mix64
+_PLACES = _Table(lambda index: mix64_array(index) + _INCREMENT)
+
+
+@cache
+def _steps(block_size: int) -> _Table:
+    """What the i-th next block of a stream adds to the first one's term."""
+    step = _U(block_size * _GOLDEN & _MASK)
+    return _Table(lambda index: index * step)
 
 
 def prefix_fingerprints(
@@ -67,7 +93,7 @@ def prefix_fingerprints(
     flat = list(pieces)
     blocks = sum(piece.length for piece in flat) // block_size
     content = np.zeros(blocks, dtype=np.uint64)
-    step = np.arange(blocks, dtype=np.uint64) * _U(block_size * _GOLDEN & _MASK)
+    step = _steps(block_size).first(blocks)
     at = 0
     for piece in flat:
         if at >= blocks * block_size:
@@ -80,7 +106,7 @@ def prefix_fingerprints(
             last = min((at + piece.length) // block_size, blocks)
             if last > first:
                 start = piece.start + first * block_size - at
-                content[first:last] = step[: last - first] + _U((base + start * _GOLDEN) & _MASK)
+                np.add(step[: last - first], _U((base + start * _GOLDEN) & _MASK), out=content[first:last])
             else:
                 last = first
             head = min(first * block_size, at + piece.length)
@@ -92,7 +118,8 @@ def prefix_fingerprints(
                     _add(content, block, value)
         at += piece.length
     _add_extra_keys(content, block_size, lora, mm_items, cache_salt)
-    return np.cumsum(mix64_array(content + _position_terms(blocks)), dtype=np.uint64)
+    content += _PLACES.first(blocks)
+    return np.cumsum(_finish(content), dtype=np.uint64)
 
 
 def answer_tokens(spec: RequestSpec) -> int:

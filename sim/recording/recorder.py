@@ -163,6 +163,7 @@ class TableWriter:
             compression="snappy",
             use_dictionary=[column.name for column in columns if column.kind == "string"],
             column_encoding={c.name: _ENCODINGS[c.kind] for c in columns if c.kind in _ENCODINGS},
+            write_statistics=False,
         )
 
     def append(self, columns: list[Values], count: int) -> None:
@@ -225,14 +226,29 @@ def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
 
 
 def _arrow_array(parts: list[Values], column: Column, kind: pa.DataType) -> pa.Array:
-    """The parts of one column joined.  NaN in a column that may be null is a null."""
+    """The parts of one column joined.  None, and NaN in a column that may be null, is a null.
+
+    Built from buffers: `pyarrow.array` would import pandas first, which takes as long as a small run.
+    """
     import pyarrow as pa
 
     if column.kind == "string":
-        joined: list[Any] = [value for part in parts for value in part]
-        return pa.array(joined, type=kind)
-    if column.nullable:
-        dtype = np.float64 if column.kind == "float64" else object
-        flat = np.concatenate([np.asarray(part, dtype=dtype) for part in parts])
-        return pa.array(flat, type=kind, from_pandas=True)
-    return pa.array(np.concatenate([np.asarray(part, dtype=column.kind) for part in parts]), type=kind)
+        texts: list[str | None] = [value for part in parts for value in part]
+        data = [b"" if text is None else str(text).encode() for text in texts]
+        ends = np.cumsum([0, *map(len, data)]).astype(np.int32)
+        buffers = [_validity(np.array([text is not None for text in texts], dtype=bool)), ends, b"".join(data)]
+        count = len(texts)
+    elif column.nullable and column.kind != "float64":
+        values = [value for part in parts for value in (part.tolist() if isinstance(part, np.ndarray) else part)]
+        known = np.array([value is not None and value == value for value in values], dtype=bool)
+        flat = np.array([value if there else 0 for value, there in zip(values, known, strict=True)], dtype=column.kind)
+        buffers, count = [_validity(known), flat], len(flat)
+    else:
+        flat = np.concatenate([np.asarray(part, dtype=column.kind) for part in parts])
+        buffers, count = [_validity(~np.isnan(flat)) if column.nullable else None, flat], len(flat)
+    return pa.Array.from_buffers(kind, count, [None if b is None else pa.py_buffer(b) for b in buffers])
+
+
+def _validity(known: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
+    """Arrow's bitmap of the values that are there; None when all are."""
+    return None if known.all() else np.packbits(known, bitorder="little")
