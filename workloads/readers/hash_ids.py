@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -57,19 +58,23 @@ def run_pieces(
     """
     pieces: list[Piece] = []
     left = length
+    merged, end = True, -1  # whether the pieces are as `merge_pieces` would leave them, and where the last run ended
     for first, count in runs:
         if first + count <= MAX_PLACED_ID:
             size = min(count * block_size, left)
             pieces.append(Segment(stream, first * block_size, size))
             left -= size
+            merged = merged and size > 0 and first != end
+            end = first + count
             continue
+        merged = False
         for number in range(first, first + count):
             size = min(block_size, left)
             pieces.append(Segment(mix64(stream ^ stream_id("id", number)) >> 1, 0, size))
             left -= size
     if left > 0:
         pieces.append(Segment(tail_stream, 0, left))
-    return merge_pieces(pieces)
+    return tuple(pieces) if merged else merge_pieces(pieces)
 
 
 class IdCount:
@@ -84,9 +89,22 @@ class IdCount:
         self.partial = partial
         self.setting = setting
         self.impossible: list[int] = []
-        self._fits = {True: (1, 1 << 40), False: (1, 1 << 40)}
-        self.rows = 0
+        self._seen = array("q")  # length, given, length, given, … of all rows, for `hint`
         self.wrong = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows checked so far."""
+        return len(self._seen) // 2
+
+    def _fits(self, partial: bool) -> tuple[int, int]:
+        """The least and the largest block size that fit every row; the first is larger when none does."""
+        lows, highs = [1], [1 << 40]
+        for length, given in zip(self._seen[::2], self._seen[1::2], strict=True):
+            low, high = fitting(length, given, partial)
+            lows.append(low)
+            highs.append(high)
+        return max(lows), min(highs)
 
     def expected(self, length: int) -> int:
         """How many ids a prompt of this length has."""
@@ -98,15 +116,12 @@ class IdCount:
         Raises:
             Fault: with the count expected and given, the setting, and the sizes that would fit this line.
         """
-        self.rows += 1
-        for partial in (True, False):
-            low, high = fitting(length, given, partial)
-            self._fits[partial] = (max(low, self._fits[partial][0]), min(high, self._fits[partial][1]))
+        self._seen.extend((length, given))
+        if given == self.expected(length):
+            return
         low, high = fitting(length, given, self.partial)
         if low > high:
             self.impossible.append(number)
-        if given == self.expected(length):
-            return
         self.wrong += 1
         rule = "ceil(length / size)" if self.partial else "floor(length / size)"
         if low > high:
@@ -123,11 +138,11 @@ class IdCount:
         """After all rows: the size that would fit the whole file, or that none does; "" if all counts are right."""
         if not self.wrong:
             return ""
-        low, high = self._fits[self.partial]
+        low, high = self._fits(self.partial)
         if low <= high:
             size = _best(low, high)
             return f"set {self.setting} to {size}: it fits all {self.rows:,} rows{_span(low, high)}"
-        other_low, other_high = self._fits[not self.partial]
+        other_low, other_high = self._fits(not self.partial)
         if other_low <= other_high:
             size = _best(other_low, other_high)
             what = "full blocks only (floor)" if self.partial else "the partial last block too (ceil)"
