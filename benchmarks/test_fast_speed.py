@@ -39,6 +39,9 @@ class Counting:
         if table == "steps":
             self.sums = [total + value for total, value in zip(self.sums, values, strict=True)]
 
+    def append_later(self, table, count, make):
+        self.append(table, make())
+
     def append(self, table, columns):
         self.evictions += len(columns["step"])
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import repeat
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from sim.fast.pool import HIT_BITS, Evicted, FastPool, Takers
 
@@ -20,6 +22,9 @@ class Sink(Protocol):
 
     def append(self, table: str, columns: dict[str, Any]) -> None:
         """Append rows, one array for each column."""
+
+    def append_later(self, table: str, count: int, make: Callable[[], dict[str, Any]]) -> None:
+        """Append `count` rows whose columns `make` gives, at any later time and in another thread."""
 
     def row(self, table: str, values: tuple[Any, ...]) -> None:
         """Append one row."""
@@ -61,28 +66,43 @@ class EvictionRows:
             self.flush()
 
     def flush(self) -> None:
-        """Write what has been collected."""
+        """Hand over what has been collected; the columns are made when they are written."""
         if not self._count:
             return
-        blocks, keys, lives, used_s = (np.concatenate(column) for column in zip(*self._parts, strict=True))
-        count = np.array([note[3] for note in self._notes])
-        step, now_s, for_index = (np.array(column) for column in list(zip(*self._notes, strict=True))[:3])
+        count, parts, notes = self._count, self._parts, self._notes
         self._parts, self._notes, self._count = [], [], 0
-        time_s = np.repeat(now_s, count)
-        takings = lives >> HIT_BITS
-        self._sink.append(
-            "evictions",
-            {
-                "time_s": time_s,
-                "step": np.repeat(step, count),
-                "block_id": blocks,
-                "group": np.zeros(len(blocks), dtype=np.int64),
-                "block_hash": self._keys.fingerprints[keys],
-                "depth_blocks": self._keys.depth[keys].astype(np.int64),
-                "lifetime_s": time_s - np.frombuffer(self._pool.taken_s)[takings],
-                "idle_s": time_s - used_s,
-                "hits": lives & ((1 << HIT_BITS) - 1),
-                "evicted_for_request_index": np.repeat(for_index, count),
-                "owner_request_index": np.frombuffer(self._pool.takers, dtype=np.int64)[takings],
-            },
+        # tables of keys only grow, into new arrays; those of takings grow in place, hence the copies
+        fingerprints, depths = self._keys.fingerprints, self._keys.depth
+        taken_s, takers = np.array(self._pool.taken_s), np.array(self._pool.takers)
+        self._sink.append_later(
+            "evictions", count, lambda: _columns(parts, notes, fingerprints, depths, taken_s, takers)
         )
+
+
+def _columns(
+    parts: list[Evicted],
+    notes: list[tuple[int, float, int, int]],
+    fingerprints: npt.NDArray[np.uint64],
+    depths: npt.NDArray[np.int32],
+    taken_s: npt.NDArray[np.float64],
+    takers: npt.NDArray[np.int64],
+) -> dict[str, Any]:
+    """The columns of the eviction table for blocks that were evicted."""
+    blocks, keys, lives, used_s = (np.concatenate(column) for column in zip(*parts, strict=True))
+    count = np.array([note[3] for note in notes])
+    step, now_s, for_index = (np.array(column) for column in list(zip(*notes, strict=True))[:3])
+    time_s = np.repeat(now_s, count)
+    takings = lives >> HIT_BITS
+    return {
+        "time_s": time_s,
+        "step": np.repeat(step, count),
+        "block_id": blocks,
+        "group": np.zeros(len(blocks), dtype=np.int64),
+        "block_hash": fingerprints[keys],
+        "depth_blocks": depths[keys].astype(np.int64),
+        "lifetime_s": time_s - taken_s[takings],
+        "idle_s": time_s - used_s,
+        "hits": lives & ((1 << HIT_BITS) - 1),
+        "evicted_for_request_index": np.repeat(for_index, count),
+        "owner_request_index": takers[takings],
+    }

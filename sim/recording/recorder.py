@@ -11,7 +11,7 @@ equal rows give equal bytes.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -90,6 +90,19 @@ class Recorder:
         self._flush_buffer(table)
         self._append(table, [columns[name] for name in names], lengths.pop())
 
+    def append_later(self, table: str, count: int, make: Callable[[], Mapping[str, Values]]) -> None:
+        """Append `count` rows whose columns are made when they are written, in the writing thread.
+
+        `make` must touch nothing that changes afterwards.  For tables of which no summary is kept.
+        """
+        self._flush_buffer(table)
+        self.rows[table] += count
+        if self._tally is not None:
+            self._tally.rows[table] += count
+        if table in self._writers and count:
+            names = [column.name for column in TABLES[table]]
+            self._writers[table].append(_Later(lambda: [made[name] for made in [make()] for name in names]), count)
+
     def row(self, table: str, values: tuple[Any, ...]) -> None:
         """Append one row, given as a tuple in the order of the schema.  Cheap: rows are turned over in bulk.
 
@@ -138,6 +151,20 @@ class Recorder:
             self._append(table, list(zip(*buffer, strict=True)), len(buffer))
 
 
+class _Later:
+    """Columns that are made when they are first asked for, and forgotten with the last row."""
+
+    def __init__(self, make: Callable[[], list[Values]]) -> None:
+        self._make: Callable[[], list[Values]] | None = make
+        self._columns: list[Values] = []
+
+    def columns(self) -> list[Values]:
+        """The columns."""
+        if self._make is not None:
+            self._columns, self._make = self._make(), None
+        return self._columns
+
+
 class TableWriter:
     """One Parquet file in the making."""
 
@@ -153,7 +180,7 @@ class TableWriter:
         self.salvaged = folder / f"{name}.partial.parquet"
         self._row_group_rows = row_group_rows
         self._schema = arrow_schema(columns)
-        self._chunks: list[list[Values]] = []
+        self._chunks: list[_Chunk] = []
         self._buffered = 0
         self._pool = pool
         self._pending: deque[Future[None]] = deque()
@@ -166,17 +193,17 @@ class TableWriter:
             write_statistics=False,
         )
 
-    def append(self, columns: list[Values], count: int) -> None:
+    def append(self, columns: list[Values] | _Later, count: int) -> None:
         """Buffer rows and hand every full row group to the writing thread."""
         start = 0
         while count - start >= self._row_group_rows - self._buffered:
             end = start + self._row_group_rows - self._buffered
-            self._chunks.append([values[start:end] for values in columns])
+            self._chunks.append((columns, start, end))
             self._buffered = self._row_group_rows
             self._submit()
             start = end
         if start < count:
-            self._chunks.append([values[start:] for values in columns] if start else columns)
+            self._chunks.append((columns, start, count))
             self._buffered += count - start
 
     def close(self, *, complete: bool) -> None:
@@ -198,17 +225,23 @@ class TableWriter:
             self._pending.popleft().result()
         self._pending.append(self._pool.submit(self._write, chunks))
 
-    def _write(self, chunks: list[list[Values]]) -> None:
+    def _write(self, chunks: list[_Chunk]) -> None:
         import pyarrow as pa
 
+        parts = [
+            [values[start:end] for values in (source.columns() if isinstance(source, _Later) else source)]
+            for source, start, end in chunks
+        ]
         arrays = [
-            _arrow_array([chunk[index] for chunk in chunks], column, self._schema.field(index).type)
+            _arrow_array([part[index] for part in parts], column, self._schema.field(index).type)
             for index, column in enumerate(self.columns)
         ]
         table = pa.Table.from_arrays(arrays, schema=self._schema)
         self._writer.write_table(table, row_group_size=max(len(table), 1))
 
 
+# rows start … end - 1 of some columns
+_Chunk = tuple[list[Values] | _Later, int, int]
 _ENCODINGS: dict[Kind, str] = {"int64": "DELTA_BINARY_PACKED", "float64": "BYTE_STREAM_SPLIT", "uint64": "PLAIN"}
 
 

@@ -60,6 +60,9 @@ class Sink:
     def row(self, table, values):
         self.rows[table].append(tuple(values))
 
+    def append_later(self, table, count, make):
+        self.append(table, make())
+
     def append(self, table, columns):
         self.rows[table] += zip(*(list(map(_plain, column)) for column in columns.values()), strict=True)
 

@@ -33,6 +33,9 @@ class Rows:
     def row(self, table, values):
         self.rows[table].append(tuple(values))
 
+    def append_later(self, table, count, make):
+        self.append(table, make())
+
     def append(self, table, columns):
         self.rows[table] += zip(*(np.asarray(column).tolist() for column in columns.values()), strict=True)
 
