@@ -39,6 +39,8 @@ def main() -> None:
         "kvsim: lru, every capacity": [*kvsim, "--policies", "lru", "--blocks", "182790"],
         "kvsim: 13 × fifo, leaf_lru, belady": [*kvsim, "--policies", "fifo,leaf_lru,belady", *blocks],
         "kvsim: 13 × fifo, lru, belady": [*kvsim, "--policies", "fifo,lru,belady", *blocks],
+        # the optimum is always computed; it is what the peer calls optimal
+        "kvsim: 13 × fifo, lru, optimum": [*kvsim, "--policies", "fifo,lru", *blocks],
     }
     if arguments.peer:
         budgets = ",".join(map(str, BUDGETS_GIB))
