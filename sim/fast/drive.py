@@ -146,8 +146,9 @@ class Drive:
     def _give_eager_keys(self, step: int, closing: Collection[FastRequest] = ()) -> None:
         """Blocks that become full in this step get their keys at once where somebody could ask for them."""
         for request in sorted((request for request in self.calendar if request.eager), key=order):
-            if request not in closing:
-                self.scheduler.give_keys(request, step - request.base + self.known_ahead)
+            # one that is passed over has what the end of the batch before gave it
+            ahead = self.known_ahead - (request in closing)
+            self.scheduler.give_keys(request, step - request.base + ahead)
 
     def _replace_sampled(self) -> None:
         """Explicit requests that have sampled may decode from now on."""

@@ -71,8 +71,8 @@ class FastScheduler:
     def can_admit(self, budget: int) -> bool:
         """Whether a waiting request might start with this token budget; False is certain.
 
-        What `admit` found out stays true until a request arrives or ends, or a block is released or
-        given a key.
+        What `admit` found out stays true until a request arrives, starts or ends, or a block is
+        released or given a key.
         """
         if not self.waiting or budget <= 0 or len(self.running) >= self.config.max_num_seqs:
             return False
@@ -160,9 +160,11 @@ class FastScheduler:
             if not self._start(request, hits, tokens):
                 self.encoder.release(request.index, request.items, _ANY)
                 if not request.items:
+                    # nor once others take its prefix: each block of it that is lost is a free block less, too
                     self._blocked = (batch.budget, _ANY)
                 break
             waiting.pop()
+            self._blocked = _NOT_BLOCKED  # what was known was of this one, not of those behind it
             request.seq = self.admissions
             self.admissions += 1
             running.append(request)

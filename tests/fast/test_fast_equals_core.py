@@ -64,3 +64,37 @@ def test_a_decode_behind_a_chunk_that_takes_the_whole_budget_is_left_without():
     image = RequestSpec("r0", 0.0, (Segment(1, 0, 7),), 1, 10, mm_items=(MultiModalItem("a", 1, 5),))
     short = RequestSpec("r1", 0.0, (Segment(2, 0, 1),), 4, 11)
     compare(World(config, [image, short], [], 0.0))
+
+
+def test_what_was_found_out_of_a_request_that_starts_is_not_said_of_the_next():
+    config = SchedulerConfig(
+        num_gpu_blocks=15,
+        groups=(KVCacheGroup("full", 1),),
+        max_num_seqs=4,
+        max_num_batched_tokens=5,
+        max_model_len=16,
+        enable_prefix_caching=False,
+        enable_chunked_prefill=False,
+    )
+    # the third fits only the budget that the second leaves once it decodes; the fourth would fit the rest
+    lengths = [(1, 6), (3, 5), (3, 2), (1, 1)]
+    specs = [
+        RequestSpec(f"r{number}", 0.0, (Segment(number, 0, prompt),), output, 10 + number)
+        for number, (prompt, output) in enumerate(lengths)
+    ]
+    compare(World(config, specs, [], 0.0))
+
+
+def test_a_quoted_answer_has_its_keys_while_its_last_token_is_in_flight():
+    config = SchedulerConfig(
+        num_gpu_blocks=12,
+        groups=(KVCacheGroup("full", 3),),
+        max_num_seqs=2,
+        max_num_batched_tokens=3,
+        max_model_len=32,
+        async_scheduling=True,
+    )
+    first = RequestSpec("r0", 0.0, (Segment(1, 0, 10),), 5, 10)
+    for arrival in (5.0, 6.0, 7.0, 8.0):
+        quoting = RequestSpec("r1", arrival, (Segment(1, 0, 10), Segment(10, 0, 3)), 1, 11)
+        compare(World(config, [first, quoting], [], 0.0))
