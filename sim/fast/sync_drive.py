@@ -36,7 +36,7 @@ class SyncDrive(Drive):
                 return clock if self.step > first or self.ended else None
             done = False
             if calendar.count <= budget and not scheduler.endless:
-                if not self.explicit and not scheduler.can_admit(budget - calendar.count):
+                if not (self.explicit or scheduler.can_admit(budget - calendar.count) or self._keys_may_admit()):
                     done = self._leap(until_s)
                 elif scheduler.running:
                     done = self._mixed_step()
@@ -44,6 +44,11 @@ class SyncDrive(Drive):
                 return clock if self.step > first else None
             clock = self._clock_s
         return clock
+
+    def _keys_may_admit(self) -> bool:
+        """Whether a waiting request may start in this step because of keys that it gives before it admits."""
+        scheduler = self.scheduler
+        return bool(scheduler.keys.eager and scheduler.waiting and len(scheduler.running) < self.config.max_num_seqs)
 
     # ---- only the calendar ----------------------------------------------------------------------
 

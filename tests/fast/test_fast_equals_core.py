@@ -98,3 +98,18 @@ def test_a_quoted_answer_has_its_keys_while_its_last_token_is_in_flight():
     for arrival in (5.0, 6.0, 7.0, 8.0):
         quoting = RequestSpec("r1", arrival, (Segment(1, 0, 10), Segment(10, 0, 3)), 1, 11)
         compare(World(config, [first, quoting], [], 0.0))
+
+
+def test_a_key_that_a_decode_gives_lets_a_waiting_request_start_in_the_same_step():
+    config = SchedulerConfig(
+        num_gpu_blocks=9,
+        groups=(KVCacheGroup("full", 2),),
+        max_num_seqs=2,
+        max_num_batched_tokens=8,
+        max_model_len=17,
+        watermark=0.2,
+        scheduler_reserve_full_isl=False,
+    )
+    first = RequestSpec("r0", 0.0, (Segment(1, 0, 8),), 5, 10)
+    quoting = RequestSpec("r1", 0.0, (Segment(1, 0, 8), Segment(10, 0, 5)), 1, 11)
+    compare(World(config, [first, quoting], [], 0.0))
