@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 
 import click
@@ -77,9 +76,6 @@ def main(argv: list[str] | None = None) -> None:
         fail(error.format_message())
     except (KvsimError, WorkloadError) as error:
         fail(str(error))
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
     except KeyboardInterrupt:
         print("kvsim: stopped", file=sys.stderr)
         sys.exit(130)
