@@ -175,6 +175,15 @@ def test_another_run_is_not_overwritten(config, kvsim, tmp_path):
     assert kvsim("run", config, "-q", "--run-name", "r", "--set", "seed=1", "--overwrite").returncode == 0
 
 
+def processor_seconds(process):
+    """What a process has used of the processor so far; without /proc, as much as would be on an idle machine."""
+    stat = Path(f"/proc/{process.pid}/stat")
+    if not stat.exists():
+        return time.monotonic()
+    fields = stat.read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 @pytest.fixture
 def long_run(tmp_path):
     """A run that would take minutes, some seconds after its start."""
@@ -187,7 +196,9 @@ def long_run(tmp_path):
     deadline = time.monotonic() + 60
     while not (folder / "steps.parquet.partial").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
-    time.sleep(0.5)
+    begun = processor_seconds(process)  # not the clock: on a busy machine the first step may be long in coming
+    while processor_seconds(process) < begun + 1.0 and time.monotonic() < deadline:
+        time.sleep(0.05)
     yield process, folder
     if process.poll() is None:
         process.kill()
