@@ -12,7 +12,7 @@ from typing import Protocol
 from sim.core.block import BlockHash
 from sim.core.hashing import HashFunction, generate_block_hash_extra_keys, need_extra_keys
 from sim.core.request import BlockHasher, Request, TokenReader, no_tokens
-from workloads.fingerprint import prefix_fingerprints
+from workloads.fingerprint import sequence_fingerprints
 from workloads.spec import Piece, RequestSpec, Segment, merge_pieces, prompt_tokens
 
 
@@ -37,17 +37,7 @@ class ContentHashes:
 
     def for_spec(self, spec: RequestSpec) -> tuple[BlockHasher, TokenReader]:
         """Fingerprints of the whole sequence, handed out as its blocks fill."""
-        data = (
-            prefix_fingerprints(
-                whole_sequence(spec),
-                self.block_size,
-                lora=spec.lora,
-                mm_items=spec.mm_items,
-                cache_salt=spec.cache_salt or None,
-            )
-            .astype(">u8")
-            .tobytes()
-        )
+        data = sequence_fingerprints(spec, self.block_size).astype(">u8").tobytes()
 
         def hasher(request: Request) -> list[BlockHash]:
             known, full = len(request.block_hashes), request.num_tokens // self.block_size
