@@ -24,24 +24,61 @@ from workloads.spec import RequestSpec
 
 
 class Entry(NamedTuple):
-    """A module and what it is for, in one line."""
+    """A module and what it is for, in one line.
+
+    `marks` are texts that all stand in the head of each file of a format; where one is missing, the reader need not
+    be imported and asked.
+    """
 
     module: str
     summary: str
+    marks: tuple[str, ...] = ()
 
 
 # In the order in which content is tried: the first format that knows a file reads it.
 READERS: dict[str, Entry] = {
-    "native": Entry("workloads.readers.native", "kvsim's own JSONL: everything a request can say"),
-    "weka": Entry("workloads.readers.weka", "WEKA kv-cache-tester: closed-loop agent sessions, one a line (JSONL)"),
-    "bailian": Entry("workloads.readers.bailian", "Alibaba Bailian (Qwen): chats with parents, blocks of 16 (JSONL)"),
-    "lmcache": Entry("workloads.readers.lmcache", "LMCache agent traces: Mooncake's form, full blocks only (JSONL)"),
-    "mooncake": Entry("workloads.readers.mooncake", "Mooncake FAST'25 and variants: chained hash ids (JSONL)"),
-    "ragpulse": Entry("workloads.readers.ragpulse", "RAGPulse: prompts of shared passages (folder or .tgz)"),
-    "servegen": Entry("workloads.readers.servegen", "ServeGen client models, images too; generates (folder or .tgz)"),
-    "azure": Entry("workloads.readers.azure", "Azure LLM inference traces: lengths and times only (CSV)"),
-    "burstgpt": Entry("workloads.readers.burstgpt", "BurstGPT: lengths, times and failures, both layouts (CSV)"),
-    "token_ids": Entry("workloads.readers.token_ids", "prompts as token ids: prompt_token_ids, input_tok_ids (JSONL)"),
+    "native": Entry("workloads.readers.native", "kvsim's own JSONL: everything a request can say", ("kvsim_workload",)),
+    "weka": Entry(
+        "workloads.readers.weka",
+        "WEKA kv-cache-tester: closed-loop agent sessions, one a line (JSONL)",
+        ("requests", "block_size"),
+    ),
+    "bailian": Entry(
+        "workloads.readers.bailian",
+        "Alibaba Bailian (Qwen): chats with parents, blocks of 16 (JSONL)",
+        ("chat_id", "parent_chat_id", "hash_ids"),
+    ),
+    "lmcache": Entry(
+        "workloads.readers.lmcache",
+        "LMCache agent traces: Mooncake's form, full blocks only (JSONL)",
+        ("session_id", "input_length", "hash_ids"),
+    ),
+    "mooncake": Entry(
+        "workloads.readers.mooncake", "Mooncake FAST'25 and variants: chained hash ids (JSONL)", ("hash_ids",)
+    ),
+    "ragpulse": Entry(
+        "workloads.readers.ragpulse",
+        "RAGPulse: prompts of shared passages (folder or .tgz)",
+        ("0_trace.jsonl", "2_passages.jsonl"),
+    ),
+    "servegen": Entry(
+        "workloads.readers.servegen",
+        "ServeGen client models, images too; generates (folder or .tgz)",
+        ("chunk-", "-trace.csv"),
+    ),
+    "azure": Entry(
+        "workloads.readers.azure",
+        "Azure LLM inference traces: lengths and times only (CSV)",
+        ("TIMESTAMP", "ContextTokens", "GeneratedTokens"),
+    ),
+    "burstgpt": Entry(
+        "workloads.readers.burstgpt",
+        "BurstGPT: lengths, times and failures, both layouts (CSV)",
+        ("Request tokens", "Response tokens"),
+    ),
+    "token_ids": Entry(
+        "workloads.readers.token_ids", "prompts as token ids: prompt_token_ids, input_tok_ids (JSONL)", ("_tok",)
+    ),
     "chat_text": Entry("workloads.readers.chat_text", "text prompts and chats, tokenised by a local file (JSONL)"),
 }
 
@@ -148,8 +185,8 @@ def detect(path: str | Path) -> str:
 
     head = read_head(path)
     filename = Path(path).name
-    for name in READERS:
-        if reader(name).sniff(head, filename):
+    for name, entry in READERS.items():
+        if all(mark in head for mark in entry.marks) and reader(name).sniff(head, filename):
             return name
     raise WorkloadError(
         f"{path}: no known trace format; its first line is {head.splitlines()[0][:80]!r}; "

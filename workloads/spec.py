@@ -9,7 +9,7 @@ prompt can quote an answer as ``Segment(answer_stream, 0, n)``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
@@ -32,8 +32,23 @@ def mix64(value: int) -> int:
 
 def stream_id(*parts: int | str) -> int:
     """A 63-bit stream number from any names and numbers, the same on every machine and run."""
-    text = "\0".join([part if isinstance(part, str) else f"\x01{part}" for part in parts])
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+    return int.from_bytes(blake2b(_text(parts).encode(), digest_size=8).digest(), "little") >> 1
+
+
+def stream_ids(*scope: int | str) -> Callable[[int | str], int]:
+    """What gives many numbers of one scope in half the time: ``stream_ids(a, b)(c) == stream_id(a, b, c)``."""
+    begun = blake2b(f"{_text(scope)}\0".encode(), digest_size=8)
+
+    def number(part: int | str) -> int:
+        whole = begun.copy()
+        whole.update((part if isinstance(part, str) else f"\x01{part}").encode())
+        return int.from_bytes(whole.digest(), "little") >> 1
+
+    return number
+
+
+def _text(parts: tuple[int | str, ...]) -> str:
+    return "\0".join([part if isinstance(part, str) else f"\x01{part}" for part in parts])
 
 
 class Segment(NamedTuple):

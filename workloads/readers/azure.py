@@ -15,7 +15,7 @@ from pydantic import Field
 from workloads.log import ReadLog
 from workloads.readers.csv_rows import csv_rows, header_of, row_of, token_cell, wall_clock_ns
 from workloads.readers.rows import Fault, Parse, ReaderOptions, answer_stream, file_stem, stream_requests
-from workloads.spec import MultiModalItem, RequestSpec, Segment, stream_id
+from workloads.spec import MultiModalItem, RequestSpec, Segment, stream_id, stream_ids
 
 NAME = "azure"
 SUMMARY = "Azure LLM inference traces: lengths and times only (CSV)"
@@ -43,7 +43,7 @@ def read(path: str | Path, options: Options, log: ReadLog) -> Iterator[RequestSp
     Raises:
         WorkloadError: for lines that cannot be used, all named at once, or a missing column.
     """
-    scope = stream_id(NAME, file_stem(path))
+    unique_of = stream_ids(stream_id(NAME, file_stem(path)))
 
     def make() -> Parse:
         origin: int | None = None
@@ -70,7 +70,7 @@ def read(path: str | Path, options: Options, log: ReadLog) -> Iterator[RequestSp
                 log.count("empty prompts (0 input tokens)", 1, where)
             if origin is None:
                 origin = time
-            unique = stream_id(scope, number)
+            unique = unique_of(number)
             spec = RequestSpec(
                 request_id=str(number),
                 arrival_s=(time - origin) / 1e9,

@@ -29,7 +29,7 @@ from workloads.readers.rows import (
     text_of,
     tokens,
 )
-from workloads.spec import RequestSpec, stream_id
+from workloads.spec import RequestSpec, stream_id, stream_ids
 
 NAME = "bailian"
 SUMMARY = "Alibaba Bailian (Qwen): chats with parents, blocks of 16 (JSONL)"
@@ -59,6 +59,7 @@ def read(path: str | Path, options: Options, log: ReadLog) -> Iterator[RequestSp
     counter = IdCount(options.hash_block_size, partial=True)
     scope = options.scope or file_stem(path)
     ids_stream = stream_id("hash ids", scope, options.hash_block_size)
+    unique_of = stream_ids(NAME, scope)
 
     def make() -> Parse:
         roots: dict[str, str] = {}
@@ -85,7 +86,7 @@ def read(path: str | Path, options: Options, log: ReadLog) -> Iterator[RequestSp
             if length == 0:
                 log.count("empty prompts (0 input tokens)", 1, where)
             session = roots[chat] = roots.get(parent, chat)
-            unique = stream_id(NAME, scope, chat)
+            unique = unique_of(chat)
             spec = RequestSpec(
                 request_id=chat,
                 arrival_s=time,

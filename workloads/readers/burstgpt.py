@@ -16,7 +16,7 @@ from workloads.log import ReadLog
 from workloads.readers.azure import NO_CONTENT
 from workloads.readers.csv_rows import csv_rows, header_of, row_of, second_cell, token_cell
 from workloads.readers.rows import Parse, ReaderOptions, SkipRow, answer_stream, file_stem, stream_requests
-from workloads.spec import RequestSpec, Segment, stream_id
+from workloads.spec import RequestSpec, Segment, stream_id, stream_ids
 
 NAME = "burstgpt"
 SUMMARY = "BurstGPT: lengths, times and failures, both layouts (CSV)"
@@ -40,7 +40,7 @@ def read(path: str | Path, options: Options, log: ReadLog) -> Iterator[RequestSp
     Raises:
         WorkloadError: for lines that cannot be used, all named at once, or a missing column.
     """
-    scope = stream_id(NAME, file_stem(path))
+    unique_of = stream_ids(stream_id(NAME, file_stem(path)))
 
     def make() -> Parse:
         turns: dict[str, int] = {}
@@ -61,7 +61,7 @@ def read(path: str | Path, options: Options, log: ReadLog) -> Iterator[RequestSp
             turn = 0
             if session is not None:
                 turn = turns[session] = turns.get(session, -1) + 1
-            unique = stream_id(scope, number)
+            unique = unique_of(number)
             spec = RequestSpec(
                 request_id=str(number),
                 arrival_s=time,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import io
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, cast
+from typing import Protocol
 
 from workloads.errors import WorkloadError
 from workloads.log import ReadLog
@@ -17,10 +18,24 @@ HEAD_BYTES = 1 << 18
 LONG_LINE_BYTES = 1 << 26
 MAX_FILES = 20_000
 _GZIP = b"\x1f\x8b"
+_BLOCK_BYTES = io.DEFAULT_BUFFER_SIZE  # what gzip unpacks at once: more would lose more where the data is damaged
+
+
+class Bytes(Protocol):
+    """An open binary stream."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """As many bytes as asked for, fewer at the end only."""
+
+    def read1(self, size: int = -1, /) -> bytes:
+        """Bytes from one read of what lies below, at most as many as asked for; none at the end only."""
+
+    def readline(self, size: int = -1, /) -> bytes:
+        """Bytes up to and with the next line end."""
 
 
 @contextmanager
-def open_bytes(path: str | Path) -> Iterator[IO[bytes]]:
+def open_bytes(path: str | Path) -> Iterator[Bytes]:
     """The bytes of a file, decompressed when it begins as gzip does, whatever its name.
 
     Raises:
@@ -31,7 +46,7 @@ def open_bytes(path: str | Path) -> Iterator[IO[bytes]]:
         raw.seek(0)
         if begins == _GZIP:
             with gzip.GzipFile(fileobj=raw) as unpacked:
-                yield cast(IO[bytes], unpacked)
+                yield unpacked
         else:
             yield raw
 
@@ -50,12 +65,13 @@ def text_lines(path: str | Path, log: ReadLog) -> Iterator[tuple[int, str]]:
         yield from decoded_lines(stream, str(path), log)
 
 
-def decoded_lines(stream: IO[bytes], name: str, log: ReadLog) -> Iterator[tuple[int, str]]:
+def decoded_lines(stream: Bytes, name: str, log: ReadLog) -> Iterator[tuple[int, str]]:
     """As `text_lines`, of an open binary stream; `name` is for messages."""
     number = 0
+    begun: list[bytes] = []  # of a line whose end has not been read
     while True:
         try:
-            line = stream.readline()
+            block = stream.read1(_BLOCK_BYTES)
         except EOFError:
             what = "the gzip data ends early, in or after this line (an incomplete download?); fetch the file again"
             log.bad_line(what, f"{name}:{number + 1}", "gzip data cut short: all behind it")
@@ -66,18 +82,39 @@ def decoded_lines(stream: IO[bytes], name: str, log: ReadLog) -> Iterator[tuple[
             log.bad_line(what, f"{name}:{number + 1}", "gzip data damaged: all behind it")
             number += 1
             break
-        if not line:
+        end = block.rfind(b"\n")
+        if block and end < 0:
+            begun.append(block)
+            continue
+        begun.append(block[:end] if block else b"")
+        content = b"".join(begun)
+        if not block and not content:
             break
-        number += 1
+        begun = [block[end + 1 :]]
+        first, encoding = number + 1, "utf-8-sig" if number == 0 else "utf-8"
+        number += content.count(b"\n") + 1
+        try:
+            lines = content.decode(encoding).split("\n")
+        except UnicodeDecodeError:
+            yield from _text_among(content.split(b"\n"), first, name, log)
+        else:
+            yield from enumerate([line.rstrip("\r") for line in lines] if b"\r" in content else lines, first)
+        if not block:
+            break
+    if number == 0:
+        raise WorkloadError(f"{name}: the file is empty; a trace has at least one request")
+
+
+def _text_among(lines: list[bytes], first: int, name: str, log: ReadLog) -> Iterator[tuple[int, str]]:
+    """Those of the lines that are text; `first` is the number of the first one."""
+    for number, line in enumerate(lines, first):
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             what = f"not text (byte {line[error.start]:#04x} is no UTF-8); a trace is plain or gzip text in UTF-8"
             log.bad_line(what, f"{name}:{number}", "not UTF-8 text")
-            continue
-        yield number, text.rstrip("\r\n")
-    if number == 0:
-        raise WorkloadError(f"{name}: the file is empty; a trace has at least one request")
+        else:
+            yield number, text.rstrip("\r")
 
 
 def is_archive(path: str | Path) -> bool:

@@ -33,7 +33,7 @@ from workloads.readers.rows import (
     text_of,
     tokens,
 )
-from workloads.spec import RequestSpec, stream_id
+from workloads.spec import RequestSpec, stream_id, stream_ids
 
 NAME = "mooncake"
 SUMMARY = "Mooncake FAST'25 and variants: chained hash ids (JSONL)"
@@ -103,7 +103,8 @@ class _Parser:
         self.unit_s = 0.001 if options.time_unit == "ms" else 1.0
         scope = options.scope or file_stem(path)
         self.ids = stream_id("hash ids", scope, options.hash_block_size)
-        self.scope = stream_id(name, scope, file_stem(path))
+        self.unique = stream_ids(stream_id(name, scope, file_stem(path)))
+        self.block_size = options.hash_block_size
         self.sessions: dict[str, tuple[str, int, float]] = {}
         self.origin_s: float | None = None
         self.clock_s = 0.0
@@ -114,7 +115,9 @@ class _Parser:
         length = tokens(field(row, *INPUT_NAMES), "input_length")
         answer = tokens(field(row, *OUTPUT_NAMES), "output_length")
         ids = check_ids(field(row, "hash_ids"))
-        session = text_of(row["session_id"], "session_id") if row.get("session_id") is not None else None
+        session = row.get("session_id")
+        if session is not None:
+            session = text_of(session, "session_id")
         self.counter.check(number, length, len(ids))
         time, delay, after, turn = self._time(row, session)
         where = f"{self.path}:{number}"
@@ -125,19 +128,20 @@ class _Parser:
         request_id = str(number)
         if session is not None:
             self.sessions[session] = (request_id, turn, time)
-        unique = stream_id(self.scope, number)
+        unique = self.unique(number)
+        category, priority = row.get("category"), row.get("priority")
         spec = RequestSpec(
             request_id=request_id,
             arrival_s=time,
-            prompt=run_pieces(runs_of(ids), self.ids, self.options.hash_block_size, length, unique),
+            prompt=run_pieces(runs_of(ids), self.ids, self.block_size, length, unique),
             output_tokens=answer,
             answer_stream=answer_stream(unique),
-            category=row["category"] if isinstance(row.get("category"), str) else "",
+            category=category if isinstance(category, str) else "",
             session=session,
             turn=turn,
             after=after,
             delay_s=delay,
-            priority=row["priority"] if type(row.get("priority")) is int else 0,
+            priority=priority if type(priority) is int else 0,
             source=where,
         )
         return (spec,)
@@ -146,11 +150,11 @@ class _Parser:
         """Arrival, think time, the request before, and the turn."""
         before = self.sessions.get(session) if session is not None else None
         turn = before[1] + 1 if before else 0
-        stamp = next((row[name] for name in TIME_NAMES if row.get(name) is not None), None)
-        if stamp is not None:
-            time = self._stamp(stamp)
-            self.clock_s = time
-            return time, 0.0, None, turn
+        for name in TIME_NAMES:
+            stamp = row.get(name)
+            if stamp is not None:
+                self.clock_s = time = self._stamp(stamp)
+                return time, 0.0, None, turn
         if row.get("delay") is None:
             raise Fault(
                 f'no "timestamp", "created_time" or "delay"; this row has {", ".join(list(row)[:12])}', "no timestamp"

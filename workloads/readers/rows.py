@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
+from pydantic_core import from_json
 
 from workloads.errors import WorkloadError
 from workloads.log import ReadLog
@@ -79,13 +80,21 @@ def json_object(text: str) -> dict[str, Any]:
         Fault: the line is no JSON, or no object.
     """
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        what = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
-        raise Fault(f"no valid JSON ({what}); each line is one JSON object", "no valid JSON") from None
+        value = from_json(text, cache_strings="keys")
+    except (ValueError, TypeError):  # wrong, or what only Python's own parser takes, such as half a surrogate pair
+        value = _json(text)
     if not isinstance(value, dict):
         raise Fault(f"a JSON {type(value).__name__}; each line is one JSON object {{…}}", "no JSON object")
     return value
+
+
+def _json(text: str) -> Any:
+    """What Python's own parser makes of it; its words are those of the fault."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        what = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+        raise Fault(f"no valid JSON ({what}); each line is one JSON object", "no valid JSON") from None
 
 
 def stream_requests(
@@ -232,6 +241,8 @@ def tokens(value: Any, name: str) -> int:
         Fault: anything else, NaN, text and booleans too.
     """
     if type(value) is int:
+        if 0 <= value <= MAX_TOKENS:
+            return value
         number = value
     elif isinstance(value, float) and math.isfinite(value) and value == int(value):
         number = int(value)
@@ -248,7 +259,8 @@ def seconds(value: Any, name: str, unit_s: float = 1.0) -> float:
     Raises:
         Fault: anything else, NaN, text and booleans too.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+    kind = type(value)
+    if not (kind is int or kind is float) or value != value:
         raise Fault(f"{name} is {_show(value)}; it must be a number, 0 or more", f"wrong {name}")
     if not 0 <= value <= MAX_TIME_S / unit_s:
         raise Fault(f"{name} is {_show(value)}; it must be between 0 and {MAX_TIME_S / unit_s:.0e}", f"wrong {name}")

@@ -31,7 +31,7 @@ from workloads.readers.rows import (
     text_of,
     tokens,
 )
-from workloads.spec import RequestSpec, TokenIds, stream_id
+from workloads.spec import RequestSpec, TokenIds, stream_id, stream_ids
 
 NAME = "token_ids"
 SUMMARY = "prompts as token ids: prompt_token_ids, input_tok_ids (JSONL)"
@@ -100,6 +100,7 @@ class RowRest:
         self.path = path
         self.options = options
         self.scope = stream_id(name, file_stem(path))
+        self.unique = stream_ids(self.scope)
         self.turns: dict[str, int] = {}
         self.ids: set[str] = set()
         self.rows = 0
@@ -141,7 +142,7 @@ class RowRest:
         turn = 0
         if session is not None:
             turn = self.turns[session] = self.turns.get(session, -1) + 1
-        unique = stream_id(self.scope, request_id)
+        unique = self.unique(request_id)
         return {
             "request_id": request_id,
             "arrival_s": time,

@@ -35,7 +35,7 @@ from workloads.readers.rows import (
     text_of,
     tokens,
 )
-from workloads.spec import RequestSpec, stream_id
+from workloads.spec import RequestSpec, stream_id, stream_ids
 
 NAME = "weka"
 BLOCK_SIZE = 64  # of the published traces; each session names its own
@@ -92,6 +92,7 @@ class _Parser:
         self.path = path
         self.options = options
         self.stem = file_stem(path)
+        self.unique = stream_ids(NAME, self.stem)
         self.names: set[str] = set()
 
     def parse(self, number: int, text: str, log: ReadLog) -> Sequence[RequestSpec]:
@@ -171,7 +172,7 @@ class _Session:
             think_s = max(0.0, t - before.end_s)
         closed = self.parser.options.replay == "closed_loop"
         request_id = f"{self.name}/{name}"
-        unique = stream_id(NAME, self.parser.stem, request_id)
+        unique = self.parser.unique(request_id)
         self.out.append(
             RequestSpec(
                 request_id=request_id,
