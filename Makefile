@@ -6,7 +6,7 @@ TEST_ARGS ?=
 
 .PHONY: demo test lint long clean
 
-$(BIN)/.installed: pyproject.toml
+$(BIN)/.installed: pyproject.toml setup.py $(wildcard sim/*/_*.c workloads/_*.c)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	touch $@

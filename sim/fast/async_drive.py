@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sim.core.scheduler_config import SchedulerConfig
 from sim.fast.batch import Entry, FastBatch
 from sim.fast.drive import Drive, order
-from sim.fast.eviction_rows import EvictionRows, Sink
+from sim.fast.eviction_rows import Sink
 from sim.fast.load import Load, StepSeconds, load_of, step_row
 from sim.fast.request import RUNNING, FastRequest
 from sim.fast.scheduler import FastScheduler
@@ -43,10 +43,8 @@ class AsyncDrive(Drive):
 
     known_ahead = 0
 
-    def __init__(
-        self, config: SchedulerConfig, scheduler: FastScheduler, step_time: StepSeconds, sink: Sink, rows: EvictionRows
-    ) -> None:
-        super().__init__(config, scheduler, step_time, sink, rows)
+    def __init__(self, config: SchedulerConfig, scheduler: FastScheduler, step_time: StepSeconds, sink: Sink) -> None:
+        super().__init__(config, scheduler, step_time, sink)
         self._batches: deque[_InFlight] = deque()
         self._free_at_s = 0.0
         self._clock_s = 0.0
@@ -90,7 +88,7 @@ class AsyncDrive(Drive):
         spare = self.config.max_num_batched_tokens - count
         if self.explicit or ahead.batch.entries or spare < 0 or scheduler.keys.eager or scheduler.can_admit(spare):
             return None
-        buckets, size, left = calendar.buckets, scheduler.block_size, scheduler.pool.free.count
+        buckets, size, left = calendar.buckets, scheduler.block_size, scheduler.pool.num_free
         now, start, end, applied = self._clock_s, self._free_at_s, self._free_at_s, ahead.end_s
         context = count * first - calendar.base_sum
         takers: list[FastRequest] = []
@@ -288,7 +286,7 @@ class AsyncDrive(Drive):
         start_s = max(self._clock_s, self._free_at_s)
         works = load.decode_requests or load.prefill_requests
         end_s = self._free_at_s = start_s + (self._step_time.seconds(load) if works else 0.0)
-        state = len(scheduler.running), len(scheduler.waiting), scheduler.pool.free.count
+        state = len(scheduler.running), len(scheduler.waiting), scheduler.pool.num_free
         return _InFlight(batch, load, state, evicted, start_s, end_s)
 
     def _close(self, made: _InFlight, applied: FastBatch, ended: list[FastRequest]) -> None:

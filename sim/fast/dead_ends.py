@@ -58,4 +58,4 @@ class _View:
         return self._scheduler.waiting
 
     def get_computed_blocks(self, request: FastRequest) -> tuple[None, int]:
-        return None, len(self._scheduler.lookup(request)) * self._scheduler.block_size
+        return None, self._scheduler.lookup(request) * self._scheduler.block_size

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from itertools import islice
 
 from sim.core.scheduler_config import SchedulerConfig
 from sim.fast.batch import FastBatch
 from sim.fast.calendar import Calendar
 from sim.fast.dead_ends import DeadEnds
-from sim.fast.eviction_rows import EvictionRows, Sink
+from sim.fast.eviction_rows import Sink
 from sim.fast.load import StepSeconds
-from sim.fast.pool import Takers
 from sim.fast.request import RUNNING, FastRequest
 from sim.fast.scheduler import FastScheduler
 
@@ -30,9 +28,7 @@ class Drive:
     #: tokens that a decoding request of the calendar is known to have in a step, beyond those computed before it
     known_ahead = 1
 
-    def __init__(
-        self, config: SchedulerConfig, scheduler: FastScheduler, step_time: StepSeconds, sink: Sink, rows: EvictionRows
-    ) -> None:
+    def __init__(self, config: SchedulerConfig, scheduler: FastScheduler, step_time: StepSeconds, sink: Sink) -> None:
         self.config = config
         self.scheduler = scheduler
         self.calendar = Calendar(scheduler.block_size)
@@ -43,7 +39,6 @@ class Drive:
         self._dead_ends = DeadEnds(config, scheduler)
         self._step_time = step_time
         self._sink = sink
-        self._rows = rows
         self._usable = config.num_gpu_blocks - 1
 
     @property
@@ -82,7 +77,7 @@ class Drive:
             most = scheduler.chunk(request, self.config.max_num_batched_tokens)  # decodes may stand behind it
             needed += max(-(-(request.computed + most) // size) - request.blocks, 0)
             tokens += most
-        if needed > pool.free.count or batch.budget < 0:
+        if needed > pool.num_free or batch.budget < 0:
             return None
         interleaved = bool(self.explicit) and self.explicit[0].seq < calendar.latest
         if interleaved and (tokens > batch.budget or scheduler.keys.eager):
@@ -127,21 +122,13 @@ class Drive:
 
     def _take(self, takers: list[FastRequest], starts: list[float], sizes: list[int]) -> list[int]:
         """Blocks for the steps ahead, `sizes` of them in each; how many keys each step costs."""
-        number, step = len(takers), self.step
-        if len(sizes) == 1:
-            steps, times = [step] * number, starts[:1] * number
-        else:
-            steps = [step + i for i, size in enumerate(sizes) for _ in range(size)]
-            times = [start for start, size in zip(starts, sizes, strict=False) for _ in range(size)]
-        indexes = [request.index for request in takers]
-        blocks, had_key = self.scheduler.pool.take_each(Takers(indexes, steps, times))
-        for request, block in zip(takers, blocks.tolist(), strict=True):
+        pool = self.scheduler.pool
+        pool.begin_step(self.step, starts[0])
+        blocks, lost = pool.take_each([request.index for request in takers], sizes, starts)
+        for request, block in zip(takers, blocks, strict=True):
             request.table[request.blocks] = block
             request.blocks += 1
-        if had_key is None:
-            return sizes
-        lost = iter(had_key.tolist())
-        return [sum(islice(lost, size)) for size in sizes]
+        return lost
 
     def _give_eager_keys(self, step: int, closing: Collection[FastRequest] = ()) -> None:
         """Blocks that become full in this step get their keys at once where somebody could ask for them."""
@@ -164,7 +151,7 @@ class Drive:
     def _at(self, clock_s: float, step: int) -> None:
         """Blocks change hands in this step, at this time."""
         self.scheduler.set_time(clock_s)
-        self._rows.step, self._rows.now_s = step, clock_s
+        self.scheduler.pool.begin_step(step, clock_s)
 
 
 def order(request: FastRequest) -> int:

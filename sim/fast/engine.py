@@ -7,7 +7,7 @@ from typing import NamedTuple
 from sim.core.scheduler_config import SchedulerConfig
 from sim.errors import InvariantError
 from sim.fast.async_drive import AsyncDrive
-from sim.fast.eviction_rows import EvictionRows, Sink
+from sim.fast.eviction_rows import Sink, eviction_rows
 from sim.fast.keys import U64Array
 from sim.fast.load import StepSeconds
 from sim.fast.request import ABORTED, REJECTED, FastRequest
@@ -69,16 +69,14 @@ class FastEngine:
         self._check = check_invariants
         self._fingerprints = fingerprints
         self._block_size = config.groups[0].block_size
-        wanted = sink.wants("evictions")
-        self.scheduler = FastScheduler(config)
-        self._rows = EvictionRows(sink, self.scheduler.pool)
-        if wanted:
-            self.scheduler.pool.log = self._rows
-        self._misses = self.scheduler.watch = self.scheduler.pool.watch = misses
+        self.scheduler = FastScheduler(config, watch=misses)
+        pool = self.scheduler.pool
+        self._flush_rows = eviction_rows(sink, pool) if sink.wants("evictions") else None
+        self._misses = misses
         if misses is not None:
-            misses.attach(self.scheduler.keys, lambda: (self._rows.step, self._rows.now_s))
+            misses.attach(self.scheduler.keys, lambda: (pool.step, pool.scheduled_s))
         drive = AsyncDrive if config.async_scheduling else SyncDrive
-        self.drive = drive(config, self.scheduler, step_time, sink, self._rows)
+        self.drive = drive(config, self.scheduler, step_time, sink)
         self._alive: dict[int, FastRequest] = {}
         self._stop_at_end = False
 
@@ -149,8 +147,8 @@ class FastEngine:
     def take_ended(self) -> list[FastEnded]:
         """The requests that ended since the last call, in order."""
         ended, self.drive.ended = self.drive.ended, []
-        if not self._alive or len(ended) == len(self._alive):
-            self._rows.flush()
+        if self._flush_rows is not None and (not self._alive or len(ended) == len(self._alive)):
+            self._flush_rows()
         return [self._ended(request) for request in ended]
 
     def check(self) -> None:

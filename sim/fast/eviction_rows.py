@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from sim.fast.kernel import KernelPool
 from sim.fast.pool import HIT_BITS, Evicted, FastPool, Takers
 
 BUFFERED_ROWS = 1 << 16
@@ -30,16 +31,32 @@ class Sink(Protocol):
         """Append one row."""
 
 
-class EvictionRows:
-    """An `EvictionLog` that writes to the table ``evictions``.
+def eviction_rows(sink: Sink, pool: FastPool | KernelPool) -> Callable[[], None]:
+    """From now on the evictions of a pool are rows of the table ``evictions``.
 
-    Attributes:
-        step, now_s: set by the engine: the step that evicts, and the time at which it is scheduled.
+    Returns what hands over the rows that are held back.
     """
+    if isinstance(pool, FastPool):
+        pool.log = rows = EvictionRows(sink, pool)
+        return rows.flush
+
+    no_group = np.zeros(BUFFERED_ROWS, dtype=np.int64)
+
+    def append(columns: dict[str, npt.NDArray[Any]]) -> None:
+        rows = {}
+        for name, values in columns.items():
+            rows[name] = values
+            if name == "block_id":
+                rows["group"] = no_group[: len(values)]
+        sink.append("evictions", rows)
+
+    return pool.record(BUFFERED_ROWS, append)
+
+
+class EvictionRows:
+    """An `EvictionLog` that writes to the table ``evictions``."""
 
     def __init__(self, sink: Sink, pool: FastPool) -> None:
-        self.step = 0
-        self.now_s = 0.0
         self._sink = sink
         self._pool = pool
         self._keys = pool.keys
@@ -51,7 +68,7 @@ class EvictionRows:
     def evicted(self, evicted: Evicted, for_index: int) -> None:
         """Blocks lost their keys to request `for_index`."""
         self._parts.append(evicted)
-        self._notes.append((self.step, self.now_s, for_index, len(evicted.blocks)))
+        self._notes.append((self._pool.step, self._pool.scheduled_s, for_index, len(evicted.blocks)))
         self._added(len(evicted.blocks))
 
     def evicted_each(self, evicted: Evicted, takers: Takers) -> None:

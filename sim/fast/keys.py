@@ -8,7 +8,7 @@ Finding that point costs one comparison per range, and a search inside the last 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
@@ -63,6 +63,12 @@ class KeyTable:
         self.others: dict[int, list[int]] = {}
         self.eager = 0
         self._runs: dict[int, _Run] = {}
+        self._grown: Callable[[], None] | None = None
+
+    def on_growth(self, tell: Callable[[], None]) -> None:
+        """Call `tell` now and whenever the arrays have been replaced by larger ones."""
+        self._grown = tell
+        tell()
 
     def intern(self, fingerprints: U64Array, request: FastRequest) -> list[Span]:
         """Keys of a request's full blocks, prompt and answer, as ranges in order.
@@ -139,6 +145,8 @@ class KeyTable:
         self.fingerprints = _larger(self.fingerprints, self.size, np.empty(capacity, dtype=np.uint64))
         self.depth = _larger(self.depth, self.size, np.empty(capacity, dtype=np.int32))
         self.first_block = _larger(self.first_block, self.size, np.zeros(capacity, dtype=np.int32))
+        if self._grown is not None:
+            self._grown()
 
     def insert(self, base: int, blocks: I64Array) -> None:
         """Give the keys from `base` on to `blocks`, one each."""

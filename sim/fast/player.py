@@ -105,7 +105,7 @@ class FastPlayer:
 
     def free_list(self) -> list[int]:
         """Ids of free blocks, front first."""
-        ids: list[int] = self.scheduler.pool.free.blocks().tolist()
+        ids: list[int] = self.scheduler.pool.free_blocks().tolist()
         return ids
 
     def counts(self) -> tuple[int, int]:

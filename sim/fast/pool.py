@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from array import array
-from itertools import compress
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from itertools import compress, islice
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from sim.errors import InvariantError
 from sim.fast.free_log import FreeLog
-from sim.fast.keys import KeyTable
+from sim.fast.keys import KeyTable, Span
 from sim.fast.watch import BlockWatch
 
 I64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
+AnyArray = npt.NDArray[Any]
 
 #: a block's life is ``taking << HIT_BITS | hits``: which taking began it, and how often it was hit since
 HIT_BITS = 24
@@ -65,19 +67,30 @@ class KeyEvents(Protocol):
 class FastPool:
     """`num_blocks` blocks; block 0 is the null block, which nothing here ever hands out.
 
+    A request's table is an int64 array of block ids; the first so many entries of it are in use.
+
+    Args:
+        num_blocks: blocks of the pool, the null block included.
+        keys: the keys of blocks.
+        events: told of keys that enter and leave the cache.
+        watch: explains misses.
+
     Attributes:
         free: the free list.
         references: of each block, the number of requests that hold it.
         block_keys: of each block, 0 for none.
         lives, used_s: of each block, see `Evicted`; kept only with a log.
         taken_s, takers: of each taking, when and for whom it was (one taking may be of many blocks).
+        log: told of evicted blocks.
         evicted_blocks: keys that left the cache, in total.
-        watch: explains misses, if anything does.
         phantom: blocks whose keys stand for content that was never computed.
         now_s: the time, set by the scheduler.
+        step, scheduled_s: the step in which blocks change hands, and when it was scheduled.
     """
 
-    def __init__(self, num_blocks: int, keys: KeyTable, log: EvictionLog | None, events: KeyEvents | None) -> None:
+    def __init__(
+        self, num_blocks: int, keys: KeyTable, events: KeyEvents | None = None, watch: BlockWatch | None = None
+    ) -> None:
         self.num_blocks = num_blocks
         self.keys = keys
         self.free = FreeLog(num_blocks)
@@ -87,19 +100,35 @@ class FastPool:
         self.used_s = np.zeros(num_blocks)
         self.taken_s = array("d")
         self.takers = array("q")
-        self.log = log
+        self.log: EvictionLog | None = None
         self.events = events
-        self.watch: BlockWatch | None = None
+        self.watch = watch
         self.evicted_blocks = 0
         self.phantom: set[int] = set()
-        self.now_s = 0.0
+        self.now_s = self.scheduled_s = 0.0
+        self.step = 0
 
-    def take(self, number: int, index: int) -> I64Array:
-        """Request `index` takes `number` ≥ 1 blocks from the front of the free list, which must have as many.
+    @property
+    def num_free(self) -> int:
+        """Number of free blocks."""
+        return self.free.count
 
-        They lose the keys that they still have and are held once.
+    def free_blocks(self) -> I64Array:
+        """All free blocks, the next to be reused first (a copy)."""
+        return self.free.blocks()
+
+    def begin_step(self, step: int, now_s: float) -> None:
+        """Blocks change hands in this step, at this time."""
+        self.step = step
+        self.now_s = self.scheduled_s = now_s
+
+    def take(self, number: int, index: int, table: I64Array, at: int) -> None:
+        """Request `index` takes `number` blocks from the front of the free list, which must have as many.
+
+        They lose the keys that they still have, are held once, and stand in `table` from `at` on.
         """
         blocks = self.free.pop(number)
+        table[at : at + number] = blocks
         evicted, keys, _ = self._evict(blocks)
         if self.log is not None:
             if len(keys):
@@ -112,17 +141,24 @@ class FastPool:
         if self.events is not None:
             for key in keys.tolist():
                 self.events.removed(key)
-        return blocks
 
-    def take_each(self, takers: Takers) -> tuple[I64Array, BoolArray | None]:
+    def take_each(self, indexes: list[int], sizes: list[int], times_s: list[float]) -> tuple[list[int], list[int]]:
         """Several requests take one block each: `take` for each in turn, at once (without events).
 
+        Args:
+            indexes: who takes, in order.
+            sizes: how many of them take theirs in this step, in the one after it, and so on.
+            times_s: when each of these steps is scheduled.
+
         Returns:
-            The blocks, and which of them lost a key: None for all, an empty array for none.
+            The blocks, and how many keys each step costs.
         """
-        number = len(takers.indexes)
+        number = len(indexes)
         blocks = self.free.pop(number)
         evicted, keys, had_key = self._evict(blocks)
+        takers = Takers(indexes, [], [])
+        if self.log is not None or (self.watch is not None and len(keys)):
+            takers = _takers(indexes, sizes, times_s, self.step)
         if len(keys) and (self.log is not None or self.watch is not None):
             losers = takers
             if had_key is not None:
@@ -141,12 +177,16 @@ class FastPool:
             self.lives[blocks] = np.arange(first, first + number) << HIT_BITS
             self.taken_s.extend(takers.times_s)
             self.takers.extend(takers.indexes)
-        return blocks, had_key
+        if had_key is None:
+            return blocks.tolist(), sizes
+        lost = iter(had_key.tolist())
+        return blocks.tolist(), [sum(islice(lost, size)) for size in sizes]
 
     def _evict(self, blocks: I64Array) -> tuple[I64Array, I64Array, BoolArray | None]:
         """These blocks are held once now, and their keys leave the cache.
 
-        Returns the blocks that had keys, these keys, and which of `blocks` that is, see `take_each`.
+        Returns the blocks that had keys, these keys, and which of `blocks` that is: None for all, an
+        empty array for none.
         """
         self.references[blocks] = 1
         keys = self.block_keys[blocks]
@@ -164,14 +204,31 @@ class FastPool:
             self.phantom.difference_update(blocks.tolist())
         return blocks, keys, had_key
 
-    def unused(self, blocks: I64Array) -> int:
-        """How many of these blocks nobody holds."""
-        return len(blocks) - int(np.count_nonzero(self.references[blocks]))
+    def find(self, spans: Sequence[Span], most: int, table: I64Array) -> int:
+        """How many of a request's first `most` blocks are cached, without a gap; they are put into `table`."""
+        first_block, found = self.keys.first_block, 0
+        for first, base, length in spans:
+            if first >= most:
+                break
+            part = first_block[base : base + min(length, most - first)]
+            hits = len(part)
+            if np.count_nonzero(part) < hits:
+                hits = int((part == 0).argmax())
+            table[first : first + hits] = part[:hits]
+            found = first + hits
+            if hits < length:
+                break
+        return found
 
-    def touch(self, blocks: I64Array) -> None:
-        """One more request holds these cached blocks; those that were free leave the free list."""
+    def unused(self, table: I64Array, stop: int) -> int:
+        """How many of the first `stop` blocks of a table nobody holds."""
+        return stop - int(np.count_nonzero(self.references[table[:stop]]))
+
+    def touch(self, table: I64Array, stop: int) -> None:
+        """One more request holds the first `stop` blocks of its table; those that were free leave the free list."""
+        blocks = table[:stop]
         held = self.references[blocks]
-        if np.count_nonzero(held) < len(blocks):
+        if np.count_nonzero(held) < stop:
             self.free.remove(blocks[held == 0])
             if self.watch is not None:
                 self.watch.left_free(blocks[held == 0])
@@ -180,48 +237,74 @@ class FastPool:
         if self.log is not None:
             self.lives[blocks] += 1
 
-    def give_keys(self, base: int, blocks: I64Array) -> None:
-        """These full blocks get the keys from `base` on."""
-        self.block_keys[blocks] = np.arange(base, base + len(blocks))
-        self.keys.insert(base, blocks)
+    def give_keys(self, spans: Sequence[Span], table: I64Array, start: int, stop: int) -> None:
+        """Blocks ``start … stop - 1`` of a table, which are full, get their keys."""
+        for first, base, length in reversed(spans):  # the newest blocks are among the last keys
+            end = first + length
+            if end <= start:
+                break
+            if first < stop:
+                low = first if first > start else start
+                blocks = table[low : end if end < stop else stop]
+                key = base + low - first
+                self.block_keys[blocks] = np.arange(key, key + len(blocks))
+                self.keys.insert(key, blocks)
 
-    def release(self, table: I64Array, with_key: int) -> None:
-        """A request lets go of its blocks, last to first; the first `with_key` of them have keys.
+    def release(self, table: I64Array, blocks: int, with_key: int) -> None:
+        """A request lets go of the first `blocks` of its table, last to first; the first `with_key` have keys.
 
         Blocks that nobody holds any more become free: those without a key go first, those with one last.
         """
-        blocks = table[::-1]
-        rest = len(blocks) - with_key
-        if rest:
-            self.references[blocks[:rest]] = 0
-            self.free.prepend(blocks[:rest])
-            blocks = blocks[rest:]
+        if blocks > with_key:
+            rest = table[with_key:blocks][::-1]
+            self.references[rest] = 0
+            self.free.prepend(rest)
         if with_key:
-            held = self.references[blocks]
+            kept = table[:with_key][::-1]
+            held = self.references[kept]
             held -= 1
-            self.references[blocks] = held
+            self.references[kept] = held
             if np.count_nonzero(held):
-                blocks = blocks[held == 0]
-            self.free.append(blocks)
+                kept = kept[held == 0]
+            self.free.append(kept)
             if self.watch is not None:
-                self.watch.entered_free(blocks, self.block_keys[blocks])
+                self.watch.entered_free(kept, self.block_keys[kept])
             if self.log is not None:
-                self.used_s[blocks] = self.now_s
+                self.used_s[kept] = self.now_s
 
     def check(self) -> None:
         """Verify all that must hold between operations; `InvariantError` names the first law that does not."""
-        free = self.free.blocks()
-        if len(free) != self.free.count:
-            raise InvariantError(f"the free list counts {self.free.count} blocks but holds {len(free)}")
-        if len(np.unique(free)) != len(free):
-            raise InvariantError("a block stands twice in the free list")
-        held = np.flatnonzero(self.references)
-        if len(held) + len(free) != self.num_blocks - 1 or np.any(self.references[free]):
-            raise InvariantError(f"{len(free)} free + {len(held)} held blocks are not {self.num_blocks - 1}")
-        keys = self.keys
-        found = np.flatnonzero(keys.first_block[: keys.size])
-        if not np.array_equal(self.block_keys[keys.first_block[found]], found):
-            raise InvariantError("a key finds a block that does not have it")
-        cached = int(np.count_nonzero(self.block_keys))
-        if cached != len(found) + sum(len(blocks) for blocks in keys.others.values()):
-            raise InvariantError(f"{cached} blocks have keys, but the table of keys knows another number")
+        if self.free.count != len(self.free.blocks()):
+            raise InvariantError(f"the free list counts {self.free.count} blocks but holds {len(self.free.blocks())}")
+        further = sum(len(blocks) for blocks in self.keys.others.values())
+        check_pool(self.free_blocks(), self.references, self.block_keys, self.keys, further)
+
+
+def check_pool(free: I64Array, references: AnyArray, block_keys: AnyArray, keys: KeyTable, further: int) -> None:
+    """Raise `InvariantError` unless a pool agrees with itself.
+
+    Args:
+        free: free blocks in order.
+        references, block_keys: of each block.
+        keys: the table of keys.
+        further: how many blocks have a key that finds another block.
+    """
+    if len(np.unique(free)) != len(free):
+        raise InvariantError("a block stands twice in the free list")
+    held = np.flatnonzero(references)
+    if len(held) + len(free) != len(references) - 1 or np.any(references[free]):
+        raise InvariantError(f"{len(free)} free + {len(held)} held blocks are not {len(references) - 1}")
+    found = np.flatnonzero(keys.first_block[: keys.size])
+    if not np.array_equal(block_keys[keys.first_block[found]], found):
+        raise InvariantError("a key finds a block that does not have it")
+    cached = int(np.count_nonzero(block_keys))
+    if cached != len(found) + further:
+        raise InvariantError(f"{cached} blocks have keys, but the table of keys knows another number")
+
+
+def _takers(indexes: list[int], sizes: list[int], times_s: list[float], step: int) -> Takers:
+    if len(sizes) == 1:
+        return Takers(indexes, [step] * len(indexes), times_s[:1] * len(indexes))
+    steps = [step + ahead for ahead, size in enumerate(sizes) for _ in range(size)]
+    times = [time_s for time_s, size in zip(times_s, sizes, strict=False) for _ in range(size)]
+    return Takers(indexes, steps, times)

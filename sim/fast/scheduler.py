@@ -13,15 +13,15 @@ from sim.core.scheduler_config import SchedulerConfig
 from sim.errors import InvariantError
 from sim.fast.batch import FastBatch
 from sim.fast.encoder import FastEncoderCache
+from sim.fast.kernel import make_pool
 from sim.fast.keys import KeyTable, U64Array
-from sim.fast.pool import EvictionLog, FastPool, I64Array, KeyEvents
+from sim.fast.pool import KeyEvents
 from sim.fast.request import ABORTED, FINISHED, PREEMPTED, REJECTED, RUNNING, WAITING, FastRequest
 from sim.fast.waiting import FirstComeQueue, PriorityQueue, WaitingQueue
 from sim.fast.watch import Watch
 
 _ANY = 1 << 62
 _NOT_BLOCKED = (1, 0)
-_NO_BLOCKS = np.empty(0, dtype=np.int64)
 
 
 class FastScheduler:
@@ -36,20 +36,18 @@ class FastScheduler:
         endless: how many of them can fail to end, because their prompts reach max_model_len.
     """
 
-    def __init__(
-        self, config: SchedulerConfig, log: EvictionLog | None = None, events: KeyEvents | None = None
-    ) -> None:
+    def __init__(self, config: SchedulerConfig, *, events: KeyEvents | None = None, watch: Watch | None = None) -> None:
         self.config = config
         self.block_size = config.groups[0].block_size
         self.keys = KeyTable()
-        self.pool = FastPool(config.num_gpu_blocks, self.keys, log, events)
+        self.pool = make_pool(config.num_gpu_blocks, self.keys, events, watch)
         self.encoder = FastEncoderCache(config.encoder_capacity)
         self.by_priority = config.scheduling_policy == "priority"
         self.waiting: WaitingQueue = PriorityQueue() if self.by_priority else FirstComeQueue()
         self.running: list[FastRequest] = []
         self.admissions = 0
         self.alive = self.endless = 0
-        self.watch: Watch | None = None
+        self.watch = watch
         self._blocked = _NOT_BLOCKED
         self.now_s = 0.0
 
@@ -141,8 +139,8 @@ class FastScheduler:
             ):
                 passed_over.append(waiting.pop())
                 continue
-            hits = self.lookup(request)
-            computed = len(hits) * self.block_size
+            hit = self.lookup(request)
+            computed = hit * self.block_size
             tokens = request.known - computed
             threshold = config.long_prefill_token_threshold
             if 0 < threshold < tokens and len(running) + len(waiting) > 1:
@@ -157,7 +155,7 @@ class FastScheduler:
                 if tokens == 0:
                     passed_over.append(waiting.pop())
                     continue
-            if not self._start(request, hits, tokens):
+            if not self._start(request, hit, tokens):
                 self.encoder.release(request.index, request.items, _ANY)
                 if not request.items:
                     # nor once others take its prefix: each block of it that is lost is a free block less, too
@@ -176,7 +174,9 @@ class FastScheduler:
                 request.cached_tokens = computed
                 request.first_scheduled_s = self.now_s
             if self.pool.phantom and computed:
-                request.phantom_tokens += self.block_size * len(self.pool.phantom.intersection(hits.tolist()))
+                request.phantom_tokens += self.block_size * len(
+                    self.pool.phantom.intersection(request.table[:hit].tolist())
+                )
             request.status = RUNNING
             request.computed = computed
             batch.add(request, tokens, 0)
@@ -214,35 +214,26 @@ class FastScheduler:
 
     # ---- blocks -----------------------------------------------------------------------------
 
-    def lookup(self, request: FastRequest) -> I64Array:
-        """The cached blocks of the longest prefix, at least one token short of what the request knows."""
-        most = min((request.known - 1) // self.block_size, request.keyed_blocks)
-        first_block = self.keys.first_block
-        found = []
-        for first, base, length in request.spans:
-            if first >= most:
-                break
-            part = first_block[base : base + min(length, most - first)]
-            if not part[0]:
-                break
-            if np.count_nonzero(part) < len(part):
-                found.append(part[: int((part == 0).argmax())])
-                break
-            found.append(part)
-        if not found:
-            return _NO_BLOCKS
-        hits = found[0] if len(found) == 1 else np.concatenate(found)
-        return hits.astype(np.int64)
+    def lookup(self, request: FastRequest) -> int:
+        """Length of the longest cached prefix, at least one token short of what the request knows, in blocks.
 
-    def _start(self, request: FastRequest, hits: I64Array, tokens: int) -> bool:
-        """Give a waiting request its hit blocks and new ones for `tokens` tokens; False: nothing changed."""
+        The blocks found are in the table of the request, which holds none.
+        """
+        most = min((request.known - 1) // self.block_size, request.keyed_blocks)
+        return self.pool.find(request.spans, most, request.table)
+
+    def _start(self, request: FastRequest, hit: int, tokens: int) -> bool:
+        """Give a waiting request the `hit` blocks that `lookup` found, and new ones for `tokens` tokens.
+
+        False: there are too few, and nothing has changed.
+        """
         config, pool = self.config, self.pool
-        size, hit = self.block_size, len(hits)
+        size = self.block_size
         total = min(hit * size + tokens, config.max_model_len)
-        free = pool.free.count
+        free = pool.num_free
         if self.running:
             free -= config.watermark_blocks
-        woken = pool.unused(hits) if hit else 0
+        woken = pool.unused(request.table, hit) if hit else 0
         if config.scheduler_reserve_full_isl:
             whole = -(-min(request.known, config.max_model_len) // size)
             if max(whole - hit, 0) + woken > free:
@@ -253,10 +244,9 @@ class FastScheduler:
         if self.watch is not None and config.enable_prefix_caching:
             self.watch.admitted(request.index, request.spans, hit, request.known)
         if hit:
-            pool.touch(hits)
-            request.table[:hit] = hits
+            pool.touch(request.table, hit)
         if new:
-            request.table[hit : hit + new] = pool.take(new, request.index)
+            pool.take(new, request.index, request.table, hit)
         request.blocks = hit + new
         request.cached = hit
         self.give_keys(request, min(total, request.known))
@@ -268,9 +258,9 @@ class FastScheduler:
         total = min(request.computed + tokens, self.config.max_model_len)
         new = -(-total // size) - request.blocks
         if new > 0:
-            if new > self.pool.free.count:
+            if new > self.pool.num_free:
                 return False
-            request.table[request.blocks : request.blocks + new] = self.pool.take(new, request.index)
+            self.pool.take(new, request.index, request.table, request.blocks)
             request.blocks += new
         self.give_keys(request, min(total, request.known))
         return True
@@ -282,13 +272,7 @@ class FastScheduler:
         if full <= start:
             return
         pool = self.pool
-        for first, base, length in reversed(request.spans):  # the newest blocks are among the last keys
-            end = first + length
-            if end <= start:
-                break
-            if first < full:
-                low = first if first > start else start
-                pool.give_keys(base + low - first, request.table[low : end if end < full else full])
+        pool.give_keys(request.spans, request.table, start, full)
         if pool.events is not None:
             keys = self.keys_of(request, max(start - 1, 0), full)
             pool.events.stored(keys[1:] if start else keys, keys[0] if start else None)
@@ -308,7 +292,7 @@ class FastScheduler:
     def release(self, request: FastRequest) -> None:
         """All blocks and embeddings of a request are let go."""
         if request.blocks:
-            self.pool.release(request.table[: request.blocks], request.cached)
+            self.pool.release(request.table, request.blocks, request.cached)
             self._blocked = _NOT_BLOCKED
         request.blocks = request.cached = 0
         if request.items:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sim.core.scheduler_config import SchedulerConfig
 from sim.fast.batch import FastBatch
 from sim.fast.drive import Drive, order
-from sim.fast.eviction_rows import EvictionRows, Sink
+from sim.fast.eviction_rows import Sink
 from sim.fast.load import Load, StepSeconds, load_of, step_row
 from sim.fast.request import RUNNING, FastRequest
 from sim.fast.scheduler import FastScheduler
@@ -16,10 +16,8 @@ _ANY = 1 << 62
 class SyncDrive(Drive):
     """Decides, times and records the steps of a synchronous engine."""
 
-    def __init__(
-        self, config: SchedulerConfig, scheduler: FastScheduler, step_time: StepSeconds, sink: Sink, rows: EvictionRows
-    ) -> None:
-        super().__init__(config, scheduler, step_time, sink, rows)
+    def __init__(self, config: SchedulerConfig, scheduler: FastScheduler, step_time: StepSeconds, sink: Sink) -> None:
+        super().__init__(config, scheduler, step_time, sink)
         self._clock_s = 0.0
 
     def advance(self, now_s: float, until_s: float, stop_at_end: bool) -> float | None:
@@ -85,7 +83,7 @@ class SyncDrive(Drive):
         """
         calendar, size = self.calendar, self.scheduler.block_size
         buckets, endings, count = calendar.buckets, calendar.endings, calendar.count
-        left = self.scheduler.pool.free.count
+        left = self.scheduler.pool.num_free
         step, clock, seconds = self.step, self._clock_s, self._step_time.seconds
         context = count * step - calendar.base_sum
         takers: list[FastRequest] = []
@@ -112,7 +110,7 @@ class SyncDrive(Drive):
         count, running, waiting = calendar.count, len(scheduler.running), len(scheduler.waiting)
         step = self.step
         context = count * step - calendar.base_sum
-        blocks = scheduler.pool.free.count + sum(sizes)
+        blocks = scheduler.pool.num_free + sum(sizes)
         last = len(sizes) - 1
         for number, taken in enumerate(sizes):
             start, blocks = starts[number], blocks - taken
@@ -136,7 +134,7 @@ class SyncDrive(Drive):
         if batch is None or not (batch.entries or calendar.count):
             return False
         load = load_of(batch, calendar.count, calendar.count * self.step - calendar.base_sum)
-        state = len(scheduler.running), len(scheduler.waiting), pool.free.count
+        state = len(scheduler.running), len(scheduler.waiting), pool.num_free
         ended = calendar.endings.pop(self.step, [])
         self._finish_step(batch, load, state, pool.evicted_blocks - evicted, ended)
         self.mixed += 1
@@ -153,7 +151,7 @@ class SyncDrive(Drive):
         evicted = scheduler.pool.evicted_blocks
         batch = scheduler.schedule(self._clock_s)
         rejected = self._dead_ends.find(batch)
-        state = len(scheduler.running), len(scheduler.waiting), scheduler.pool.free.count
+        state = len(scheduler.running), len(scheduler.waiting), scheduler.pool.num_free
         for request, reason in rejected:
             scheduler.reject(request, reason, self._clock_s)
             self.ended.append(request)

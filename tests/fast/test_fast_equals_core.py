@@ -19,7 +19,7 @@ def compare(world):
         ended = play(decider, world)
         if make is FastEngine:
             decider.take_ended()
-            free = decider.scheduler.pool.free.blocks().tolist()
+            free = decider.scheduler.pool.free_blocks().tolist()
         else:
             queue = decider.scheduler.kv_cache_manager.block_pool.free_block_queue
             free = [block.block_id for block in queue.get_all_free_blocks()]

@@ -1,0 +1,121 @@
+"""The block pool with its moves in C: what `FastPool` does, several times as fast, where the kernel was compiled."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sim.errors import InvariantError
+from sim.fast.keys import KeyTable
+from sim.fast.pool import FastPool, KeyEvents, check_pool
+from sim.fast.watch import BlockWatch
+
+if TYPE_CHECKING:
+    from sim.fast._kernel import Blocks
+
+    _COMPILED = True
+else:
+    try:
+        Blocks = importlib.import_module("sim.fast._kernel").Blocks
+        _COMPILED = True
+    except ImportError:  # no C compiler at installation: arrays do the same
+        Blocks, _COMPILED = object, False
+
+I64Array = npt.NDArray[np.int64]
+
+#: set to "off", the environment variable makes a run do without the kernel
+SWITCH = "KVSIM_KERNEL"
+
+# columns of rows of evicted blocks, in the kernel's order
+ROW_COLUMNS: dict[str, type] = {
+    "time_s": np.float64,
+    "step": np.int64,
+    "block_id": np.int64,
+    "block_hash": np.uint64,
+    "depth_blocks": np.int64,
+    "lifetime_s": np.float64,
+    "idle_s": np.float64,
+    "hits": np.int64,
+    "evicted_for_request_index": np.int64,
+    "owner_request_index": np.int64,
+}
+
+
+def compiled() -> bool:
+    """Whether the kernel is there and not switched off."""
+    return _COMPILED and os.environ.get(SWITCH, "").lower() not in ("off", "0", "no")
+
+
+def make_pool(
+    num_blocks: int, keys: KeyTable, events: KeyEvents | None, watch: BlockWatch | None
+) -> FastPool | KernelPool:
+    """The pool of a fast engine: the kernel's where it can be, and nobody watches every block."""
+    if compiled() and watch is None:
+        return KernelPool(num_blocks, keys, events)
+    return FastPool(num_blocks, keys, events, watch)
+
+
+class KernelPool(Blocks):
+    """A pool as `FastPool` describes it.
+
+    Attributes:
+        references: int32, of each block, the number of requests that hold it.
+        phantom: blocks whose keys stand for content that was never computed.
+    """
+
+    def __init__(self, num_blocks: int, keys: KeyTable, events: KeyEvents | None = None) -> None:
+        self.num_blocks = num_blocks
+        self.keys = keys
+        self.events = events
+        self.phantom: set[int] = set()
+        self.references = np.zeros(num_blocks, dtype=np.int32)
+        self._block_keys = np.zeros(num_blocks, dtype=np.int64)
+        self._next_same = np.zeros(num_blocks, dtype=np.int32)
+        self._log = np.zeros(4 * (num_blocks + 8), dtype=np.int32)
+        position, hits = np.zeros(num_blocks, dtype=np.int32), np.zeros(num_blocks, dtype=np.int32)
+        taken_s, used_s = np.zeros(num_blocks), np.zeros(num_blocks)
+        takers = np.zeros(num_blocks, dtype=np.int64)
+        state = (self.references, self._block_keys, self._next_same, self._log, position, taken_s, used_s, takers, hits)
+        super().__init__(state, events, self.phantom)
+        keys.on_growth(self._attach)
+
+    def _attach(self) -> None:
+        self.attach_keys(self.keys.fingerprints, self.keys.depth, self.keys.first_block)
+
+    def free_blocks(self) -> I64Array:
+        """All free blocks, the next to be reused first (a copy)."""
+        part = self._log[self.head : self.tail]
+        return np.asarray(part[part != 0], dtype=np.int64)
+
+    def record(self, rows: int, on_full: Callable[[dict[str, npt.NDArray[Any]]], None]) -> Callable[[], None]:
+        """From now on evicted blocks get rows; `on_full` is given their columns, `rows` rows at a time.
+
+        Returns what hands over the rows that are left.
+        """
+        columns: dict[str, npt.NDArray[Any]] = {}
+
+        def hand_over() -> None:
+            done, count = dict(columns), self.row
+            attach()
+            if count:
+                on_full({name: values[:count] for name, values in done.items()})
+
+        def attach() -> None:
+            columns.update({name: np.empty(rows, dtype=kind) for name, kind in ROW_COLUMNS.items()})
+            self.attach_rows(tuple(columns.values()), hand_over)
+
+        attach()
+        return hand_over
+
+    def check(self) -> None:
+        """Verify all that must hold between operations; `InvariantError` names the first law that does not."""
+        free = self.free_blocks()
+        if self.num_free != len(free):
+            raise InvariantError(f"the free list counts {self.num_free} blocks but holds {len(free)}")
+        further = int(np.count_nonzero(self._next_same))
+        check_pool(free, self.references, self._block_keys, self.keys, further)
