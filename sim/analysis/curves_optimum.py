@@ -13,6 +13,7 @@ at once, with the same outcome as block by block.
 
 from __future__ import annotations
 
+from functools import cached_property
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -57,21 +58,18 @@ class Optimum:
         self._accesses = accesses
         self._may_bypass = may_bypass
         self.peak = peak_live_blocks(accesses, may_bypass=may_bypass)
-        # per request, in order of position: (end, request that wants it next, or 0 for none)
-        futures: list[list[tuple[int, int]]] = [[] for _ in range(accesses.num_requests)]
+        self._sizes = np.diff(accesses.starts).tolist()
+        # per request, in order of position: (end, request that wants the blocks up to there next); soonest first,
+        # since who wants a block wants all before it
+        self._wanted: list[list[tuple[int, int]]] = [[] for _ in self._sizes]
         order = np.lexsort((runs.low, runs.source))
         columns = (runs.source[order].tolist(), runs.high[order].tolist(), runs.request[order].tolist())
         for source, high, request in zip(*columns, strict=True):
-            futures[source].append((high, request))
-        for row, size in zip(futures, np.diff(accesses.starts).tolist(), strict=True):
-            if size and (not row or row[-1][0] < size):
-                row.append((size, 0))
-        self._futures = futures
-        self._found_before = np.zeros(accesses.num_requests, dtype=np.int64)
-        np.maximum.at(self._found_before, runs.request, runs.high)
+            self._wanted[source].append((high, request))
+        found_before = np.zeros(accesses.num_requests, dtype=np.int64)
+        np.maximum.at(found_before, runs.request, runs.high)
+        self._found_before = found_before.tolist()
         self._head = common_head(accesses, runs)
-        self._plain = self._visits(0)
-        self._short = self._visits(self._head) if self._head else self._plain
 
     def hits(self, capacity: int) -> BoolArray:
         """Whether each access hits in a cache of `capacity` blocks (≥ 1).  O(runs · log runs)."""
@@ -80,75 +78,90 @@ class Optimum:
         if capacity > self._head > 0:
             found = self._solve(self._short, capacity - self._head, exact=False)
             if found is not None:
-                found |= (self._accesses.position < self._head) & (self._accesses.request > 0)
+                found |= self._in_head
                 return found
         found = self._solve(self._plain, capacity, exact=True)
         assert found is not None
         return found
 
+    @cached_property
+    def _plain(self) -> list[_Visit]:
+        return self._visits(0)
+
+    @cached_property
+    def _short(self) -> list[_Visit]:
+        return self._visits(self._head)
+
+    @cached_property
+    def _in_head(self) -> BoolArray:
+        """The accesses to the common head but for the first request's."""
+        return (self._accesses.position < self._head) & (self._accesses.request > 0)
+
     def _visits(self, head: int) -> list[_Visit]:
         """What the requests do to a cache behind their first `head` blocks, requests that only push counted once."""
         visits: list[_Visit] = []
-        continues = (self._found_before > head).tolist()
-        for request, (start, futures) in enumerate(zip(self._accesses.starts.tolist(), self._futures, strict=False)):
-            rest = [(end - head, wanted_by) for end, wanted_by in futures if end > head]
-            if head and not continues[request] and len(rest) <= 1 and not (rest and rest[0][1]):
-                if rest and not self._may_bypass and not (visits and visits[-1].futures is None):
-                    visits.append(_Visit(request, 0, None))
-            elif rest:
-                visits.append(_Visit(request, start + head, rest))
+        only_pushed = False
+        rows = zip(self._accesses.starts.tolist(), self._sizes, self._wanted, self._found_before, strict=False)
+        for request, (start, size, futures, found) in enumerate(rows):
+            wanted = [(end - head, by) for end, by in futures if end > head] if head else futures
+            if not wanted and found <= head:
+                if size <= head or self._may_bypass or only_pushed:
+                    continue
+                only_pushed = True
+            else:
+                only_pushed = False
+            visits.append(_Visit(request, start + head, wanted, (wanted[-1][0] if wanted else 0) < size - head))
         return visits
 
     def _solve(self, visits: list[_Visit], capacity: int, *, exact: bool) -> BoolArray | None:
         """The hits; None if not `exact` and a block that the current request itself still wants had to go."""
         begins: list[int] = []
         ends: list[int] = []
-        kept = _Kept(capacity)
-        lows, highs, keep = kept.low, kept.high, kept.keep
+        kept = _Kept(capacity, len(self._sizes))
+        slices, keep = kept.slices, kept.keep
         forced = not self._may_bypass
-        for request, offset, futures in visits:
-            if futures is None:
-                if kept.free == 0:
-                    kept.drop(1)
-                continue
+        for request, offset, wanted, has_rest in visits:
             kept.request = request
-            mine = kept.take(request)
+            mine = slices[request]
             at = 0
-            for end, wanted_by in futures:
+            for end, wanted_by in wanted:
                 while at < end:
-                    while mine and lows[mine[-1]] >= highs[mine[-1]]:
-                        mine.pop()
-                    begin = at
-                    if mine and lows[mine[-1]] == at:
-                        at = min(end, highs[mine[-1]])
-                        begins.append(offset + begin)
-                        ends.append(offset + at)
-                        lows[mine[-1]] = at
-                        if wanted_by:
-                            keep(wanted_by, begin, at)
+                    if mine and mine[-1][0] == at:
+                        stop = mine[-1][1]
+                        if stop <= end:
+                            mine.pop()
                         else:
-                            kept.free += at - begin
-                        continue
-                    at = min(end, lows[mine[-1]]) if mine else end
-                    if not wanted_by:
-                        if forced and kept.free == 0:
-                            kept.drop(1)
-                    elif at - begin <= kept.free:
-                        keep(wanted_by, begin, at)
-                        kept.free -= at - begin
+                            mine[-1][0] = stop = end
+                        begins.append(offset + at)
+                        ends.append(offset + stop)
+                        keep(wanted_by, at, stop)
                     else:
-                        kept.enter(wanted_by, begin, at, forced)
+                        stop = min(mine[-1][0], end) if mine else end
+                        if stop - at <= kept.free:
+                            keep(wanted_by, at, stop)
+                            kept.free -= stop - at
+                        else:
+                            kept.enter(wanted_by, at, stop, forced)
+                    at = stop
+            if forced and has_rest and kept.free == 0 and not (mine and mine[-1][0] == at):
+                kept.drop(1)
             if kept.dropped_own and not exact:
                 return None
+            for low, high in mine:
+                begins.append(offset + low)
+                ends.append(offset + high)
+                kept.free += high - low
+            mine.clear()
         return mark(len(self._accesses), begins, ends)
 
 
 class _Visit(NamedTuple):
-    """One request: where its first block stands, and who wants its blocks next; None if it only pushes."""
+    """One request: where its first block stands, who wants its blocks next, and whether others follow behind these."""
 
     request: int
     offset: int
-    futures: list[tuple[int, int]] | None
+    wanted: list[tuple[int, int]]
+    has_rest: bool
 
 
 def common_head(accesses: Accesses, runs: ReuseRuns) -> int:
@@ -168,45 +181,42 @@ def common_head(accesses: Accesses, runs: ReuseRuns) -> int:
 class _Kept:
     """Slices ``[low, high)`` of requests' blocks that are kept for the request that wants them.
 
-    A slice's `low` rises as it is used, its `high` falls as its tail is evicted.  Slices for one request never
-    overlap, so the order of their first `high` in the heap stays right.
+    A slice's `low` rises as it is used, its `high` falls as its tail is evicted.  `slices` has those of each request,
+    the last blocks first; none is empty and none overlap.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, requests: int) -> None:
         self.free = capacity
         self.request = 0
         self.dropped_own = False
-        self.low: list[int] = []
-        self.high: list[int] = []
-        self._for: dict[int, list[int]] = {}
-        self._heap: list[tuple[int, int, int]] = []
-
-    def take(self, request: int) -> list[int]:
-        """The slices that are kept for this request, whose turn it is, the first block's last."""
-        mine = self._for.pop(request, [])
-        if len(mine) > 1:
-            mine.sort(key=self.low.__getitem__, reverse=True)
-        return mine
+        self.slices: list[list[list[int]]] = [[] for _ in range(requests)]
+        self._farthest: list[int] = []  # a heap of -r, for each request r with slices and perhaps more
 
     def keep(self, wanted_by: int, low: int, high: int) -> None:
         """Keep blocks ``[low, high)``, not none; `free` is the caller's to mind."""
-        index = len(self.low)
-        self.low.append(low)
-        self.high.append(high)
-        if wanted_by in self._for:
-            self._for[wanted_by].append(index)
+        slices = self.slices[wanted_by]
+        if not slices:
+            slices.append([low, high])
+            heappush(self._farthest, -wanted_by)
+            return
+        at = len(slices)
+        while at and slices[at - 1][0] < low:
+            at -= 1
+        if at < len(slices) and slices[at][1] == low:
+            slices[at][1] = high
         else:
-            self._for[wanted_by] = [index]
-        heappush(self._heap, (-wanted_by, -high, index))
+            slices.insert(at, [low, high])
 
     def drop(self, most: int) -> int:
         """Evict up to `most` blocks from the tail of the farthest slice; returns how many."""
-        farthest, _ = self._farthest()
+        farthest = self.farthest()
         if farthest == self.request:
             self.dropped_own = True
-        index = self._heap[0][2]
-        size = min(most, self.high[index] - self.low[index])
-        self.high[index] -= size
+        last = self.slices[farthest][0]
+        size = min(most, last[1] - last[0])
+        last[1] -= size
+        if last[0] == last[1]:
+            del self.slices[farthest][0]
         self.free += size
         return size
 
@@ -217,8 +227,8 @@ class _Kept:
         """
         at = low + self.free
         while at < stop:
-            farthest, highest = self._farthest()
-            if farthest < wanted_by or (farthest == wanted_by and highest <= at):
+            farthest = self.farthest()
+            if farthest < wanted_by or (farthest == wanted_by and self.slices[farthest][0][1] <= at):
                 break
             at += self.drop(stop - at)
         if at < stop and forced:
@@ -234,12 +244,9 @@ class _Kept:
             self.keep(wanted_by, low, at)
         self.free -= at - low
 
-    def _farthest(self) -> tuple[int, int]:
-        """The request that wants the farthest kept block and the end of its slice; (-1, 0) when nothing is kept."""
-        heap = self._heap
-        while heap:
-            index = heap[0][2]
-            if self.low[index] < self.high[index]:
-                return -heap[0][0], self.high[index]
+    def farthest(self) -> int:
+        """The request that wants the farthest kept block; -1 when nothing is kept."""
+        heap, slices = self._farthest, self.slices
+        while heap and not slices[-heap[0]]:
             heappop(heap)
-        return -1, 0
+        return -heap[0] if heap else -1
