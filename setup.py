@@ -5,4 +5,6 @@ Where there is none they are left out, and the same is done with arrays, only sl
 
 from setuptools import Extension, setup
 
-setup(ext_modules=[Extension("sim.fast._kernel", ["sim/fast/_kernel.c"], optional=True)])
+KERNELS = ("sim.fast._kernel", "workloads._kernel")
+
+setup(ext_modules=[Extension(name, [name.replace(".", "/") + ".c"], optional=True) for name in KERNELS])

@@ -17,12 +17,14 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
+from workloads.compiled import load, switched_on
 from workloads.spec import LoRA, MultiModalItem, Piece, RequestSpec, Segment, TokenIds, merge_pieces, mix64, stream_id
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _U = np.uint64
 U64Array = npt.NDArray[np.uint64]
+_KERNEL = load("workloads._kernel")
 
 
 _INCREMENT, _FACTOR_1, _FACTOR_2 = _U(_GOLDEN), _U(0xBF58476D1CE4E5B9), _U(0x94D049BB133111EB)
@@ -91,11 +93,28 @@ def prefix_fingerprints(
         uint64 array of length ``tokens // block_size``.
     """
     flat = list(pieces)
-    blocks = sum(piece.length for piece in flat) // block_size
+    blocks = sum([piece.length for piece in flat]) // block_size
     content = np.zeros(blocks, dtype=np.uint64)
+    segments = [piece for piece in flat if isinstance(piece, Segment)]
+    compiled = _KERNEL if switched_on() else None
+    if compiled is not None and len(segments) == len(flat):
+        compiled.add_segments(content, segments, block_size)
+    else:
+        _add_pieces(content, flat, block_size)
+    _add_extra_keys(content, block_size, lora, mm_items, cache_salt)
+    if compiled is not None:
+        compiled.chain(content)
+        return content
+    content += _PLACES.first(blocks)
+    return np.cumsum(_finish(content), dtype=np.uint64)
+
+
+def _add_pieces(content: U64Array, pieces: list[Piece], block_size: int) -> None:
+    """Add the terms of tokens to those of their blocks."""
+    blocks = len(content)
     step = _steps(block_size).first(blocks)
     at = 0
-    for piece in flat:
+    for piece in pieces:
         if at >= blocks * block_size:
             break
         if isinstance(piece, TokenIds):
@@ -117,9 +136,6 @@ def prefix_fingerprints(
                     value = mix64(value ^ (offset << 32 | (end - begin)))
                     _add(content, block, value)
         at += piece.length
-    _add_extra_keys(content, block_size, lora, mm_items, cache_salt)
-    content += _PLACES.first(blocks)
-    return np.cumsum(_finish(content), dtype=np.uint64)
 
 
 def answer_tokens(spec: RequestSpec) -> int:

@@ -26,8 +26,8 @@ static const Py_ssize_t ARRAY_ITEM[NUM_ARRAYS] = {4, 8, 4, 4, 4, 8, 8, 8, 4};
 typedef struct {
     PyObject_HEAD
     Py_buffer arrays[NUM_ARRAYS];
-    Py_buffer fingerprints, depth, first_block; /* of keys; replaced when the table of keys grows */
-    Py_buffer columns[NUM_COLUMNS];             /* where rows of evicted blocks go */
+    Py_buffer keys[3];              /* fingerprints, depths, first blocks; replaced when the table of keys grows */
+    Py_buffer columns[NUM_COLUMNS]; /* where rows of evicted blocks go */
     PyObject *on_full, *events, *phantom;
     Py_ssize_t num_blocks, num_keys, room, log_size;
     Py_ssize_t head, tail, num_free;
@@ -44,19 +44,35 @@ typedef struct {
 static int
 borrow(PyObject *object, Py_buffer *view, Py_ssize_t item, Py_ssize_t least, const char *name)
 {
-    Py_buffer fresh;
-    if (PyObject_GetBuffer(object, &fresh, PyBUF_WRITABLE) < 0) {
+    if (PyObject_GetBuffer(object, view, PyBUF_WRITABLE) < 0) {
         return -1;
     }
-    if (fresh.itemsize != item || fresh.len < least * item) {
+    if (view->itemsize != item || view->len < least * item) {
         PyErr_Format(PyExc_ValueError, "%s: needs at least %zd items of %zd bytes", name, least, item);
-        PyBuffer_Release(&fresh);
+        PyBuffer_Release(view);
         return -1;
     }
-    if (view->obj != NULL) {
-        PyBuffer_Release(view);
+    return 0;
+}
+
+/* Borrow arrays of one length, `items` bytes an element, in the place of others; on error nothing changes. */
+static int
+replace(PyObject *const *objects, Py_buffer *views, const Py_ssize_t *items, int count, const char *name)
+{
+    Py_buffer fresh[NUM_COLUMNS] = {{0}};
+    for (int i = 0; i < count; i++) {
+        Py_ssize_t least = i ? fresh[0].len / items[0] : 1;
+        if (borrow(objects[i], &fresh[i], items[i], least, name) < 0) {
+            while (i--) {
+                PyBuffer_Release(&fresh[i]);
+            }
+            return -1;
+        }
     }
-    *view = fresh;
+    for (int i = 0; i < count; i++) {
+        PyBuffer_Release(&views[i]);
+        views[i] = fresh[i];
+    }
     return 0;
 }
 
@@ -300,6 +316,21 @@ blocks_take_each(Blocks *self, PyObject *const *args, Py_ssize_t nargs)
     if (number > self->num_free || steps > PyList_GET_SIZE(times)) {
         return PyErr_Format(PyExc_ValueError, "%zd blocks wanted, %zd free", number, self->num_free);
     }
+    long long wanted = 0;
+    for (Py_ssize_t s = 0; s < steps; s++) {
+        long long size = PyLong_AsLongLong(PyList_GET_ITEM(sizes, s));
+        if (size < 0) {
+            if (!PyErr_Occurred()) {
+                PyErr_SetString(PyExc_ValueError, "a size below 0");
+            }
+            return NULL;
+        }
+        wanted += size;
+    }
+    if (wanted != number) {
+        PyErr_SetString(PyExc_ValueError, "the sizes do not add up to the number of takers");
+        return NULL;
+    }
     PyObject *blocks = PyList_New(number), *lost = PyList_New(steps);
     if (blocks == NULL || lost == NULL) {
         goto failed;
@@ -308,10 +339,6 @@ blocks_take_each(Blocks *self, PyObject *const *args, Py_ssize_t nargs)
         long long size = PyLong_AsLongLong(PyList_GET_ITEM(sizes, s)), lost_here = 0;
         double time_s = PyFloat_AsDouble(PyList_GET_ITEM(times, s));
         if (PyErr_Occurred()) {
-            goto failed;
-        }
-        if (size < 0 || size > number - at) {
-            PyErr_SetString(PyExc_ValueError, "the sizes do not add up to the number of takers");
             goto failed;
         }
         for (; size > 0; size--, at++) {
@@ -333,10 +360,6 @@ blocks_take_each(Blocks *self, PyObject *const *args, Py_ssize_t nargs)
             goto failed;
         }
         PyList_SET_ITEM(lost, s, count);
-    }
-    if (at < number) {
-        PyErr_SetString(PyExc_ValueError, "the sizes do not add up to the number of takers");
-        goto failed;
     }
     PyObject *both = PyTuple_Pack(2, blocks, lost);
     Py_DECREF(blocks);
@@ -564,18 +587,14 @@ blocks_attach_keys(Blocks *self, PyObject *const *args, Py_ssize_t nargs)
     if (expect("attach_keys", nargs, 3) < 0) {
         return NULL;
     }
-    if (borrow(args[0], &self->fingerprints, 8, 1, "fingerprints") < 0) {
+    static const Py_ssize_t items[3] = {8, 4, 4};
+    if (replace(args, self->keys, items, 3, "keys") < 0) {
         return NULL;
     }
-    Py_ssize_t keys = self->fingerprints.len / 8;
-    if (borrow(args[1], &self->depth, 4, keys, "depth") < 0
-        || borrow(args[2], &self->first_block, 4, keys, "first_block") < 0) {
-        return NULL;
-    }
-    self->num_keys = keys;
-    self->prints = self->fingerprints.buf;
-    self->key_depth = self->depth.buf;
-    self->first = self->first_block.buf;
+    self->num_keys = self->keys[0].len / 8;
+    self->prints = self->keys[0].buf;
+    self->key_depth = self->keys[1].buf;
+    self->first = self->keys[2].buf;
     Py_RETURN_NONE;
 }
 
@@ -592,11 +611,9 @@ blocks_attach_rows(Blocks *self, PyObject *const *args, Py_ssize_t nargs)
     if (!PyTuple_Check(args[0]) || PyTuple_GET_SIZE(args[0]) != NUM_COLUMNS) {
         return PyErr_Format(PyExc_TypeError, "attach_rows takes a tuple of %d arrays", NUM_COLUMNS);
     }
-    for (int i = 0; i < NUM_COLUMNS; i++) {
-        if (borrow(PyTuple_GET_ITEM(args[0], i), &self->columns[i], 8, i ? self->columns[0].len / 8 : 1, "a column")
-            < 0) {
-            return NULL;
-        }
+    static const Py_ssize_t items[NUM_COLUMNS] = {8, 8, 8, 8, 8, 8, 8, 8, 8, 8};
+    if (replace(&PyTuple_GET_ITEM(args[0], 0), self->columns, items, NUM_COLUMNS, "columns") < 0) {
+        return NULL;
     }
     self->row = 0;
     self->row_capacity = self->columns[0].len / 8;
@@ -681,9 +698,9 @@ blocks_dealloc(Blocks *self)
     for (int i = 0; i < NUM_COLUMNS; i++) {
         PyBuffer_Release(&self->columns[i]);
     }
-    PyBuffer_Release(&self->fingerprints);
-    PyBuffer_Release(&self->depth);
-    PyBuffer_Release(&self->first_block);
+    for (int i = 0; i < 3; i++) {
+        PyBuffer_Release(&self->keys[i]);
+    }
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 

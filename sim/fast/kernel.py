@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,22 +12,15 @@ from sim.errors import InvariantError
 from sim.fast.keys import KeyTable
 from sim.fast.pool import FastPool, KeyEvents, check_pool
 from sim.fast.watch import BlockWatch
+from workloads.compiled import load, switched_on
 
+_KERNEL = load("sim.fast._kernel")
 if TYPE_CHECKING:
     from sim.fast._kernel import Blocks
-
-    _COMPILED = True
 else:
-    try:
-        Blocks = importlib.import_module("sim.fast._kernel").Blocks
-        _COMPILED = True
-    except ImportError:  # no C compiler at installation: arrays do the same
-        Blocks, _COMPILED = object, False
+    Blocks = object if _KERNEL is None else _KERNEL.Blocks
 
 I64Array = npt.NDArray[np.int64]
-
-#: set to "off", the environment variable makes a run do without the kernel
-SWITCH = "KVSIM_KERNEL"
 
 # columns of rows of evicted blocks, in the kernel's order
 ROW_COLUMNS: dict[str, type] = {
@@ -48,7 +39,7 @@ ROW_COLUMNS: dict[str, type] = {
 
 def compiled() -> bool:
     """Whether the kernel is there and not switched off."""
-    return _COMPILED and os.environ.get(SWITCH, "").lower() not in ("off", "0", "no")
+    return _KERNEL is not None and switched_on()
 
 
 def make_pool(

@@ -54,7 +54,7 @@ class KeyTable:
         eager: number of living requests that are `eager`.
     """
 
-    def __init__(self, capacity: int = 1 << 20) -> None:
+    def __init__(self, capacity: int = 1 << 24) -> None:
         self.size = 1
         # memory that is asked for and never touched costs nothing, so there is room to grow
         self.fingerprints: U64Array = np.empty(capacity, dtype=np.uint64)

@@ -3,6 +3,7 @@
 import pytest
 
 from sim.fast import kernel
+from workloads.compiled import SWITCH
 
 
 @pytest.fixture(autouse=True, scope="module", params=["arrays", "kernel"])
@@ -11,5 +12,5 @@ def pool(request):
     if request.param == "kernel" and not kernel.compiled():
         pytest.skip("the kernel is not compiled here: no C compiler (or KVSIM_KERNEL=off) when kvsim was installed")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(kernel.SWITCH, "off" if request.param == "arrays" else "on")
+        patch.setenv(SWITCH, "off" if request.param == "arrays" else "on")
         yield request.param

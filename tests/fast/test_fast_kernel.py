@@ -1,0 +1,67 @@
+"""The kernel refuses what it cannot use before it changes anything."""
+
+import numpy as np
+import pytest
+
+from sim.fast import kernel
+from sim.fast.keys import KeyTable
+
+pytestmark = pytest.mark.skipif(not kernel.compiled(), reason="no C compiler when kvsim was installed")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def pool():
+    """Nothing here depends on which pool decides."""
+
+
+def made(blocks=6):
+    keys = KeyTable(16)
+    return kernel.KernelPool(blocks, keys), np.zeros(8, dtype=np.int64)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda pool, table: pool.take(6, 0, table, 0), "6 blocks wanted, 5 free"),
+        (lambda pool, table: pool.take(2, 0, table, 7), "no entry 8"),
+        (lambda pool, table: pool.take(2, 0, table, -1), "wanted"),
+        (lambda pool, table: pool.take(2, 0, table.astype(np.int32), 0), "table"),
+        (lambda pool, table: pool.take(2, 0, table), "takes 4 arguments"),
+        (lambda pool, table: pool.take("2", 0, table, 0), "int"),
+        (lambda pool, table: pool.take_each([1, 2], [1], [0.0]), "do not add up"),
+        (lambda pool, table: pool.take_each([1], [2], [0.0]), "do not add up"),
+        (lambda pool, table: pool.take_each([1] * 9, [9], [0.0]), "9 blocks wanted"),
+        (lambda pool, table: pool.take_each((1,), [1], [0.0]), "three lists"),
+        (lambda pool, table: pool.find([(0, 99, 1)], 1, table), "keys that there are not"),
+        (lambda pool, table: pool.find([(0, 1)], 1, table), "a span is a tuple"),
+        (lambda pool, table: pool.give_keys([(0, 1, 3)], table, 0, 9), "no entry 8"),
+        (lambda pool, table: pool.release(table, 1, 2), "2 of 1 blocks"),
+        (lambda pool, table: pool.attach_rows((table,), print), "a tuple of 10 arrays"),
+        (lambda pool, table: pool.attach_keys(table, table, table), "items of 4 bytes"),
+        (lambda pool, table: kernel.Blocks((table,), None, set()), "a tuple of 9 arrays"),
+    ],
+)
+def test_refused(call, message):
+    pool, table = made()
+    with pytest.raises((TypeError, ValueError), match=message):
+        call(pool, table)
+    assert pool.free_blocks().tolist() == [1, 2, 3, 4, 5]
+    pool.check()
+
+
+def test_rows_for_which_nobody_makes_room_are_an_error():
+    pool, table = made()
+    pool.attach_rows(tuple(np.zeros(1, dtype=kind) for kind in kernel.ROW_COLUMNS.values()), lambda: None)
+    pool.keys.size = 4
+    pool.take(3, 0, table, 0)
+    pool.give_keys([(0, 1, 3)], table, 0, 3)
+    pool.release(table, 3, 3)
+    with pytest.raises(RuntimeError, match="nobody made room"):
+        pool.take(5, 1, table, 0)
+
+
+def test_the_switch_turns_it_off(monkeypatch):
+    monkeypatch.setenv("KVSIM_KERNEL", "off")
+    assert not isinstance(kernel.make_pool(4, KeyTable(16), None, None), kernel.KernelPool)
+    monkeypatch.setenv("KVSIM_KERNEL", "on")
+    assert isinstance(kernel.make_pool(4, KeyTable(16), None, None), kernel.KernelPool)
