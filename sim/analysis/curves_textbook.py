@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sim.analysis.accesses import Accesses, BoolArray, IntArray
+from sim.analysis.accesses import Accesses, BoolArray
 from sim.analysis.stack_distance import ReuseRuns, mark
 
 
@@ -33,43 +33,65 @@ class Fifo:
             self._runs[request].append((low, high, source))
 
     def hits_many(self, capacities: Sequence[int]) -> list[BoolArray]:
-        """Whether each access hits, for each capacity (≥ 1): one pass, all capacities side by side.  O(stretches)."""
-        room = np.asarray(capacities, dtype=np.int64)
-        came_in = np.zeros(len(room), dtype=np.int64)
+        """Whether each access hits, for each capacity (≥ 1): one pass, all capacities side by side.  O(stretches).
+
+        The numbers of all capacities stand in one long integer, each in a lane of its own, so that one operation
+        counts for all.  A lane's highest bit is spare: set before a subtraction, it is left where nothing was
+        borrowed, which compares.  Numbers are so much larger than they should be that they never fall below 0.
+        """
+        accesses = len(self._accesses)
+        spare = max(self._sizes, default=0)
+        lane_bytes = (2 * accesses + spare).bit_length() // 8 + 1
+        bits = 8 * lane_bytes
+        ones = sum(1 << bits * lane for lane in range(len(capacities)))
+        flags = ones << bits - 1
+        room = flags + sum(min(capacity, accesses) << bits * lane for lane, capacity in enumerate(capacities))
+        came_in = ones * spare
         begins: list[int] = []
         ends: list[int] = []
-        found: list[BoolArray] = []
-        tables: list[list[tuple[int, IntArray]]] = []
+        found: list[int] = []
+        # of each request: (end, number of block i minus i, plus the capacity and the flags)
+        tables: list[list[tuple[int, int]]] = []
         offset = 0
         for size, runs in zip(self._sizes, self._runs, strict=True):
-            table: list[tuple[int, IntArray]] = []
+            table: list[tuple[int, int]] = []
             at = 0
             for low, high, source in runs:
                 at = low
-                for end, base in tables[source]:
+                for end, last in tables[source]:
                     if end <= at:
                         continue
                     stop = end if end < high else high
-                    fresh = came_in - at
-                    missed = fresh - base > room
-                    begins.append(offset + at)
-                    ends.append(offset + stop)
-                    found.append(missed)
-                    table.append((stop, np.where(missed, fresh, base)))
-                    came_in = came_in + (stop - at) * missed
+                    fresh = came_in - ones * at
+                    hit = (last - fresh) & flags
+                    if hit:
+                        begins.append(offset + at)
+                        ends.append(offset + stop)
+                        found.append(hit)
+                    if hit != flags:
+                        missed = (hit ^ flags) >> bits - 1
+                        came_in += missed * (stop - at)
+                        last ^= (last ^ (fresh + room)) & ((missed << bits) - missed)
+                    if table and table[-1][1] == last:
+                        table[-1] = (stop, last)
+                    else:
+                        table.append((stop, last))
                     at = stop
                     if at == high:
                         break
             if at < size:
-                table.append((size, came_in - at))
-                came_in = came_in + (size - at)
+                table.append((size, came_in - ones * at + room))
+                came_in += ones * (size - at)
             tables.append(table)
             offset += size
         if not found:
-            return [np.zeros(len(self._accesses), dtype=np.bool_) for _ in capacities]
-        hit = ~np.array(found)
-        where = np.array([begins, ends])
-        return [mark(len(self._accesses), *where[:, column]) for column in hit.T]
+            return [np.zeros(accesses, dtype=np.bool_) for _ in capacities]
+        lanes = np.frombuffer(
+            b"".join([hit.to_bytes(len(capacities) * lane_bytes, "little") for hit in found]), np.uint8
+        )
+        hits = lanes.reshape(len(found), len(capacities), lane_bytes)[:, :, -1].T != 0
+        where = np.array([begins, ends], dtype=np.int64)
+        return [mark(accesses, *where[:, hit]) for hit in hits]
 
 
 def lfu_hits(accesses: Accesses, capacity: int) -> BoolArray:

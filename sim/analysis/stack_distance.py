@@ -48,9 +48,11 @@ def reuse_runs(accesses: Accesses) -> ReuseRuns:
 
 def mark(size: int, begins: Sequence[int] | IntArray, ends: Sequence[int] | IntArray) -> BoolArray:
     """A mask of `size` that is true in every ``[begin, end)``; the ranges don't overlap."""
+    begin, end = np.asarray(begins, dtype=np.int64), np.asarray(ends, dtype=np.int64)
+    some = begin < end  # of these, no two begin at one place and no two end at one
     edges = np.zeros(size + 1, dtype=np.int8)
-    np.add.at(edges, begins, 1)
-    np.subtract.at(edges, ends, 1)
+    edges[begin[some]] += 1
+    edges[end[some]] -= 1
     return np.cumsum(edges[:-1], dtype=np.int8).view(np.bool_)
 
 
