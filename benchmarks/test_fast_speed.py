@@ -39,6 +39,10 @@ class Counting:
         if table == "steps":
             self.sums = [total + value for total, value in zip(self.sums, values, strict=True)]
 
+    def add_rows(self, table, rows):
+        for values in rows:
+            self.row(table, values)
+
     def append_later(self, table, count, make):
         self.append(table, make())
 

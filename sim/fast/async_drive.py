@@ -83,28 +83,34 @@ class AsyncDrive(Drive):
 
         None, and nothing has changed, if the next turn is not such a one.
         """
-        scheduler, calendar, endings = self.scheduler, self.calendar, self.calendar.endings
-        count, first, ahead = calendar.count, self.step, self._batches[0]
+        if self.explicit:
+            return None
+        scheduler, calendar, ahead = self.scheduler, self.calendar, self._batches[0]
+        count = calendar.count
         spare = self.config.max_num_batched_tokens - count
-        if self.explicit or ahead.batch.entries or spare < 0 or scheduler.keys.eager or scheduler.can_admit(spare):
+        if ahead.batch.entries or spare < 0 or scheduler.keys.eager or scheduler.can_admit(spare):
             return None
         buckets, size, left = calendar.buckets, scheduler.block_size, scheduler.pool.num_free
-        now, start, end, applied = self._clock_s, self._free_at_s, self._free_at_s, ahead.end_s
-        context = count * first - calendar.base_sum
+        endings, seconds = calendar.endings, self._step_time.seconds
+        now, end, applied = self._clock_s, self._free_at_s, ahead.end_s
+        context = count * self.step - calendar.base_sum
         takers: list[FastRequest] = []
-        scheduled, sizes, times = [], [], []
-        step = first
+        scheduled, sizes, starts, ends = [], [], [], []
+        step = self.step
         while step - 1 not in endings:
             bucket = buckets[step % size]
-            if len(bucket) > left:
-                break
-            left -= len(bucket)
-            takers += bucket
-            sizes.append(len(bucket))
+            taken = len(bucket)
+            if taken:
+                left -= taken
+                if left < 0:
+                    break
+                takers += bucket
+            sizes.append(taken)
             scheduled.append(now)
-            start = max(now, end)
-            end = start + self._step_time.seconds(Load(0, 0, count, context, 0, 0.0, 0))
-            times.append((start, end))
+            start = now if now > end else end
+            starts.append(start)
+            end = start + seconds(Load(0, 0, count, context))
+            ends.append(end)
             now, applied = applied, end  # the next turn comes when the batch ahead has ended
             step += 1
             context += count
@@ -112,28 +118,37 @@ class AsyncDrive(Drive):
                 break
         if not sizes:
             return None
-        free = left + len(takers)
         lost = self._take(takers, scheduled, sizes) if takers else sizes
-        self._launch_leap(times, sizes, lost, free)
+        self._launch_leap(starts, ends, sizes, lost)
         return now
 
-    def _launch_leap(self, times: list[tuple[float, float]], sizes: list[int], lost: list[int], free: int) -> None:
+    def _launch_leap(self, starts: list[float], ends: list[float], sizes: list[int], lost: list[int]) -> None:
         """All batches of a leap have been scheduled, and all but the newest are applied."""
-        scheduler, calendar = self.scheduler, self.calendar
+        scheduler, calendar, usable, step = self.scheduler, self.calendar, self._usable, self.step
         count, running, waiting = calendar.count, len(scheduler.running), len(scheduler.waiting)
-        context = count * self.step - calendar.base_sum
-        newest = self._batches.popleft()
-        for (start, end), size, evicted in zip(times, sizes, lost, strict=True):
-            self._close(newest, newest.batch, [])
+        context = count * step - calendar.base_sum
+        free = scheduler.pool.num_free + sum(sizes)
+        ahead = self._batches.popleft()
+        self._close(ahead, ahead.batch, [])
+        rows = []
+        for start, end, size, evicted in zip(starts, ends, sizes, lost, strict=True):
             free -= size
-            batch = FastBatch(0, 0)
-            batch.step = self.step
-            load = Load(0, 0, count, context, 0, 0.0, 0)
-            newest = _InFlight(batch, load, (running, waiting, free), evicted, start, end)
-            self.step += 1
+            rows.append(
+                (
+                    step, start, end - start, running, waiting, 0, 0, count, context, 0, free,
+                    1.0 - free / usable, 0, 0, 0, 0, 0, 0, evicted,
+                )
+            )  # fmt: skip
+            step += 1
             context += count
-        self._batches.append(newest)
-        self._free_at_s = newest.end_s
+        rows.pop()  # the newest is still in flight
+        self._sink.add_rows("steps", rows)
+        newest = FastBatch(0, 0)
+        newest.step = step - 1
+        load = Load(0, 0, count, context - count)
+        self._batches.append(_InFlight(newest, load, (running, waiting, free), lost[-1], starts[-1], ends[-1]))
+        self.step = step
+        self._free_at_s = ends[-1]
         self.leaps += len(sizes)
 
     def _turn(self) -> float | None:
@@ -141,14 +156,16 @@ class AsyncDrive(Drive):
         scheduler, calendar, step = self.scheduler, self.calendar, self.step
         pool, now_s = scheduler.pool, self._clock_s
         # these have their last token in flight; whoever the scheduler knows to end with it is passed over
-        last = calendar.endings.get(step - 1, [])
+        last = calendar.endings.get(step - 1)
         closing = [request for request in last if self._passed_over(request)] if last else []
         evicted = pool.evicted_blocks
         batch = self._compose(now_s, closing)
         if batch is None:
             return None
         decodes = calendar.count - len(closing)
-        context = calendar.count * step - calendar.base_sum - sum(step - request.base for request in closing)
+        context = calendar.count * step - calendar.base_sum
+        for request in closing:
+            context -= step - request.base
         if batch.entries:
             self.mixed += 1
         else:
@@ -165,29 +182,39 @@ class AsyncDrive(Drive):
 
     def _finish_turn(self, oldest: _InFlight) -> None:
         """Apply a batch, explicit requests and those of the calendar alike."""
-        scheduler, end_s = self.scheduler, oldest.end_s
-        scheduler.set_time(end_s)
-        explicit = FastBatch(0, 0)
-        explicit.step = oldest.batch.step
-        for entry in oldest.batch.entries:
-            request = entry.request
-            if not request.dated:
-                explicit.entries.append(entry)
-            elif request.status == RUNNING:
-                # all but its times follows from the calendar
-                explicit.token(request, end_s)
-                scheduler.encoder.release(request.index, request.items, _ALL)
-        ended = scheduler.apply(explicit, end_s)
-        dated = self.calendar.endings.pop(oldest.batch.step, [])
-        for request in dated:
-            self.calendar.leave(request)
-            request.known = request.stop_tokens
-            scheduler.give_keys(request, request.known - 1)
+        scheduler, batch, end_s = self.scheduler, oldest.batch, oldest.end_s
+        explicit, ended = batch, []
+        if batch.entries:
+            if any(entry.request.dated for entry in batch.entries):
+                explicit = self._apply_dated(batch, end_s)
+            ended = scheduler.apply(explicit, end_s)
+        else:
+            scheduler.set_time(end_s)
+        dated = self.calendar.endings.pop(batch.step, None)
         if dated:
+            for request in dated:
+                self.calendar.leave(request)
+                request.known = request.stop_tokens
+                scheduler.give_keys(request, request.known - 1)
             ended = sorted(ended + dated, key=order)
         self._close(oldest, explicit, ended)
-        if oldest.batch.entries or explicit.entries or self._batches[-1].batch.entries:
+        if self.explicit and (batch.entries or self._batches[-1].batch.entries):
             self._replace_sampled()
+
+    def _apply_dated(self, batch: FastBatch, end_s: float) -> FastBatch:
+        """Apply a batch to requests that are in the calendar by now; the rest of it is returned."""
+        rest = FastBatch(0, 0)
+        rest.step = batch.step
+        for entry in batch.entries:
+            request = entry.request
+            if not request.dated:
+                rest.entries.append(entry)
+            elif request.status == RUNNING:
+                # all but its times follows from the calendar
+                rest.token(request, end_s)
+                if request.items:
+                    self.scheduler.encoder.release(request.index, request.items, _ALL)
+        return rest
 
     def _place(self, request: FastRequest) -> None:
         """A request decodes by the calendar when nothing but its next token is in flight, from the newest batch."""
@@ -291,9 +318,10 @@ class AsyncDrive(Drive):
 
     def _close(self, made: _InFlight, applied: FastBatch, ended: list[FastRequest]) -> None:
         """A batch has been applied: end who ends with it, and record its step."""
-        for request in ended:
-            self.scheduler.finish(request, made.end_s)
-        self.ended += ended
+        if ended:
+            for request in ended:
+                self.scheduler.finish(request, made.end_s)
+            self.ended += ended
         for request, gap_s in applied.stalls:
             self._sink.row("stalls", (made.batch.step, request.index, gap_s))
         times = made.start_s, made.end_s

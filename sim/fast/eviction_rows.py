@@ -30,6 +30,9 @@ class Sink(Protocol):
     def row(self, table: str, values: tuple[Any, ...]) -> None:
         """Append one row."""
 
+    def add_rows(self, table: str, rows: list[tuple[Any, ...]]) -> None:
+        """Append rows."""
+
 
 def eviction_rows(sink: Sink, pool: FastPool | KernelPool) -> Callable[[], None]:
     """From now on the evictions of a pool are rows of the table ``evictions``.

@@ -97,7 +97,7 @@ class SyncDrive(Drive):
                     break
                 takers += bucket
             sizes.append(taken)
-            clock += seconds(Load(0, 0, count, context, 0, 0.0, 0))
+            clock += seconds(Load(0, 0, count, context))
             starts.append(clock)
             if step in endings or clock >= until_s or len(sizes) >= most:
                 break
@@ -106,23 +106,24 @@ class SyncDrive(Drive):
         return takers, starts, sizes
 
     def _record_leap(self, starts: list[float], sizes: list[int], lost: list[int], ended: int) -> None:
-        calendar, scheduler, row, usable = self.calendar, self.scheduler, self._sink.row, self._usable
+        calendar, scheduler, usable = self.calendar, self.scheduler, self._usable
         count, running, waiting = calendar.count, len(scheduler.running), len(scheduler.waiting)
         step = self.step
         context = count * step - calendar.base_sum
         blocks = scheduler.pool.num_free + sum(sizes)
         last = len(sizes) - 1
+        rows = []
         for number, taken in enumerate(sizes):
             start, blocks = starts[number], blocks - taken
-            row(
-                "steps",
+            rows.append(
                 (
                     step, start, starts[number + 1] - start, running, waiting, 0, 0, count, context, 0, blocks,
                     1.0 - blocks / usable, 0, ended if number == last else 0, 0, 0, 0, 0, lost[number],
-                ),
+                )
             )  # fmt: skip
             step += 1
             context += count
+        self._sink.add_rows("steps", rows)
 
     # ---- the calendar beside explicit requests --------------------------------------------------
 

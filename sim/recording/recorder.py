@@ -108,10 +108,16 @@ class Recorder:
 
         Raises `ValueError` for a row of another length.
         """
-        if len(values) != self._widths[table]:
-            raise ValueError(f"table {table}: a row of {len(values)} values, the schema has {self._widths[table]}")
+        self.add_rows(table, [values])
+
+    def add_rows(self, table: str, rows: list[tuple[Any, ...]]) -> None:
+        """Append rows, each as for `row`."""
+        width = self._widths[table]
+        for values in rows:
+            if len(values) != width:
+                raise ValueError(f"table {table}: a row of {len(values)} values, the schema has {width}")
         buffer = self._buffers[table]
-        buffer.append(values)
+        buffer += rows
         if len(buffer) >= BUFFERED_ROWS:
             self._flush_buffer(table)
 
@@ -277,7 +283,8 @@ def _arrow_array(parts: list[Values], column: Column, kind: pa.DataType) -> pa.A
         flat = np.array([value if there else 0 for value, there in zip(values, known, strict=True)], dtype=column.kind)
         buffers, count = [_validity(known), flat], len(flat)
     else:
-        flat = np.concatenate([np.asarray(part, dtype=column.kind) for part in parts])
+        numbers = [np.asarray(part, dtype=column.kind) for part in parts]
+        flat = numbers[0] if len(numbers) == 1 else np.concatenate(numbers)
         buffers, count = [_validity(~np.isnan(flat)) if column.nullable else None, flat], len(flat)
     return pa.Array.from_buffers(kind, count, [None if b is None else pa.py_buffer(b) for b in buffers])
 

@@ -33,6 +33,9 @@ class Rows:
     def row(self, table, values):
         self.rows[table].append(tuple(values))
 
+    def add_rows(self, table, rows):
+        self.rows[table] += rows
+
     def append_later(self, table, count, make):
         self.append(table, make())
 
