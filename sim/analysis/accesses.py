@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from sim.analysis.prompt_keys import PromptKeys
 from sim.errors import KvsimError
-from sim.eviction.facts import Origin
+from sim.eviction.origin import Origin
 from workloads.spec import RequestSpec
 
 IntArray = npt.NDArray[np.int64]

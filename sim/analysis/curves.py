@@ -287,5 +287,5 @@ def _thin(reached_by: IntArray, accesses: int, count: int = 400) -> tuple[tuple[
     """At most `count` points of the curve, evenly spaced on a logarithmic axis."""
     if not len(reached_by):
         return ()
-    capacities = np.unique(np.geomspace(1, len(reached_by), count).astype(np.int64))
-    return tuple((int(c), int(reached_by[c - 1]) / accesses) for c in capacities)
+    capacities = sorted(set(np.geomspace(1, len(reached_by), count).astype(np.int64).tolist()))
+    return tuple((c, int(reached_by[c - 1]) / accesses) for c in capacities)

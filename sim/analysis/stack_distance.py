@@ -56,33 +56,6 @@ def mark(size: int, begins: Sequence[int] | IntArray, ends: Sequence[int] | IntA
     return np.cumsum(edges[:-1], dtype=np.int8).view(np.bool_)
 
 
-class _Fenwick:
-    """Sums over the end of a row of counters; both operations O(log n) (Fenwick 1994)."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._tree = [0] * (size + 1)
-        self._total = 0
-
-    def add(self, index: int, amount: int) -> None:
-        self._total += amount
-        tree, size = self._tree, self._size
-        index += 1
-        while index <= size:
-            tree[index] += amount
-            index += index & -index
-
-    def after(self, index: int) -> int:
-        """Sum of the counters behind `index`."""
-        tree = self._tree
-        index += 1
-        before = 0
-        while index:
-            before += tree[index]
-            index &= index - 1
-        return self._total - before
-
-
 def lru_depths(accesses: Accesses, runs: ReuseRuns | None = None) -> Int32Array:
     """Depth of each access under plain LRU, the blocks of a request touched front to back; 0 = never seen before.
 
@@ -104,42 +77,45 @@ def lru_tail_first_depths(accesses: Accesses, runs: ReuseRuns | None = None) -> 
     return _spread(accesses, runs, depth, slope=1)
 
 
-def _run_depths(accesses: Accesses, runs: ReuseRuns, *, tail_first: bool) -> list[int]:
+def _run_depths(accesses: Accesses, runs: ReuseRuns, *, tail_first: bool) -> IntArray:
     """Depth of the first block of each run.
 
     Before r's run [low, high) of source p is touched, the blocks last used by p are its blocks from `low` on.
     Front to back, above block i lie: i blocks of r, those of the requests after p, and p's blocks behind i;
     the sum does not depend on i.  Tail first, above it lie the requests after p, and p's blocks before i.
+
+    The blocks last used by some requests are all of theirs, less those that requests before r found there; the
+    blocks of r's own runs before this one cancel out.
     """
-    requests = accesses.num_requests
-    counts = [0] * requests
-    tree = _Fenwick(requests)
-    sizes = np.diff(accesses.starts).tolist()
-    depths: list[int] = []
-    moves: list[tuple[int, int]] = []
-    at = 0
-    rows = list(zip(runs.request.tolist(), runs.low.tolist(), runs.high.tolist(), runs.source.tolist(), strict=True))
-    for request, size in enumerate(sizes):
-        moves.clear()
-        while at < len(rows) and rows[at][0] == request:
-            _, low, high, source = rows[at]
-            at += 1
-            moved = high - low
-            if tail_first:
-                depths.append(tree.after(source) + 1)
-                moves.append((source, moved))
-            else:
-                depths.append(tree.after(source) + counts[source] + low)
-                counts[source] -= moved
-                tree.add(source, -moved)
-        for source, moved in moves:
-            tree.add(source, -moved)
-        counts[request] = size
-        tree.add(request, size)
-    return depths
+    taken = _sums_before(runs, later=tail_first)
+    if tail_first:
+        return accesses.starts[runs.request] - accesses.starts[runs.source + 1] - taken + 1
+    return accesses.starts[runs.request] - accesses.starts[runs.source] - taken
 
 
-def _spread(accesses: Accesses, runs: ReuseRuns, depth: list[int], slope: int) -> Int32Array:
+def _sums_before(runs: ReuseRuns, *, later: bool) -> IntArray:
+    """For each run the blocks of all runs of earlier requests whose source is the same or a later one.
+
+    `later`: only a later one.  Two requests differ at one bit first, so bit by bit the runs are sorted by source among
+    those whose requests are alike above the bit, and those without the bit are summed up for those with it.
+    """
+    sums = np.zeros(len(runs.request), dtype=np.int64)
+    last = int(runs.request.max(initial=0))
+    blocks = runs.high - runs.low
+    for bit in range(last.bit_length()):
+        has_bit = runs.request >> bit & 1
+        alike = runs.request >> bit + 1
+        # latest source first; among equal sources, who is to be counted stands before those who count
+        order = np.argsort((alike * (last + 1) + (last - runs.source)) * 2 + (1 - has_bit if later else has_bit))
+        counted = np.where(has_bit, 0, blocks)[order]
+        so_far = np.cumsum(counted)
+        first = np.flatnonzero(np.diff(alike[order], prepend=-1))
+        so_far -= np.repeat(so_far[first] - counted[first], np.diff(first, append=len(order)))
+        sums[order] += has_bit[order] * so_far
+    return sums
+
+
+def _spread(accesses: Accesses, runs: ReuseRuns, depth: IntArray, slope: int) -> Int32Array:
     """Depth per access from the depth of each run's first block."""
     begin = accesses.starts[runs.request] + runs.low
     length = runs.high - runs.low
@@ -148,7 +124,7 @@ def _spread(accesses: Accesses, runs: ReuseRuns, depth: list[int], slope: int) -
     lengths = np.empty(2 * len(begin) + 1, dtype=np.int64)
     lengths[0::2], lengths[1::2] = gaps, length
     values = np.zeros(len(lengths), dtype=np.int32)
-    values[1::2] = np.asarray(depth, dtype=np.int64) - (slope * runs.low)
+    values[1::2] = depth - slope * runs.low
     result = np.repeat(values, lengths)
     if slope:
         inside = np.zeros(len(lengths), dtype=np.bool_)

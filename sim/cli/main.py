@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 import click
@@ -65,6 +66,8 @@ def cli() -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command line.  A user's mistake prints its lines and exits with 2, never a traceback."""
+    # nothing here multiplies large matrices: threads for that would only spin while numpy is imported
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         cli.main(args=argv, prog_name="kvsim", standalone_mode=False)
     except click.exceptions.Abort:

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from sim.core.block import BlockHash, BlockKey, KVCacheBlock, key_group_id, make_block_key
 from sim.core.block_pool import PoolObserver
+from sim.eviction.origin import Origin as Origin
 
 if TYPE_CHECKING:
     from sim.core.request import Request
     from sim.eviction.base import EvictionPolicy
-
-
-class Origin(NamedTuple):
-    """Who sent a request: its category, session and turn (from 0)."""
-
-    category: str = ""
-    session: str | None = None
-    turn: int = 0
 
 
 class BlockFacts:

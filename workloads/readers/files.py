@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import gzip
 import io
-import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from workloads.errors import WorkloadError
 from workloads.log import ReadLog
+
+if TYPE_CHECKING:
+    import tarfile
 
 HEAD_BYTES = 1 << 18
 LONG_LINE_BYTES = 1 << 26
@@ -178,6 +180,8 @@ def archive_members(path: str | Path, wanted: Callable[[str], bool]) -> dict[str
 
 @contextmanager
 def _opened_tar(path: str | Path) -> Iterator[tarfile.TarFile]:
+    import tarfile  # few traces are archives
+
     try:
         with tarfile.open(path, "r:*") as archive:
             yield archive
