@@ -17,7 +17,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from workloads.compiled import load, switched_on
+from workloads.compiled import load
 from workloads.spec import LoRA, MultiModalItem, Piece, RequestSpec, Segment, TokenIds, merge_pieces, mix64, stream_id
 
 _MASK = (1 << 64) - 1
@@ -96,14 +96,13 @@ def prefix_fingerprints(
     blocks = sum([piece.length for piece in flat]) // block_size
     content = np.zeros(blocks, dtype=np.uint64)
     segments = [piece for piece in flat if isinstance(piece, Segment)]
-    compiled = _KERNEL if switched_on() else None
-    if compiled is not None and len(segments) == len(flat):
-        compiled.add_segments(content, segments, block_size)
+    if _KERNEL is not None and len(segments) == len(flat):
+        _KERNEL.add_segments(content, segments, block_size)
     else:
         _add_pieces(content, flat, block_size)
     _add_extra_keys(content, block_size, lora, mm_items, cache_salt)
-    if compiled is not None:
-        compiled.chain(content)
+    if _KERNEL is not None:
+        _KERNEL.chain(content)
         return content
     content += _PLACES.first(blocks)
     return np.cumsum(_finish(content), dtype=np.uint64)

@@ -704,6 +704,48 @@ blocks_dealloc(Blocks *self)
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
+/* ---- comparing fingerprints ------------------------------------------------------------------- */
+
+PyDoc_STRVAR(common_doc,
+    "common(known, base, fingerprints, at, most): how many of `most` fingerprints from `at` on are those that are\n"
+    "known from `base` on.");
+
+static PyObject *
+common(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    long long base, at, most, equal = 0;
+    Py_buffer known, fresh;
+    if (expect("common", nargs, 5) < 0 || integers(args + 1, 1, &base) < 0 || integers(args + 3, 1, &at) < 0
+        || integers(args + 4, 1, &most) < 0 || PyObject_GetBuffer(args[0], &known, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    if (PyObject_GetBuffer(args[2], &fresh, PyBUF_SIMPLE) < 0) {
+        PyBuffer_Release(&known);
+        return NULL;
+    }
+    PyObject *result = NULL;
+    if (base < 0 || at < 0 || most < 0 || base + most > known.len / 8 || at + most > fresh.len / 8) {
+        PyErr_SetString(PyExc_ValueError, "fingerprints that there are not");
+    } else {
+        const uint64_t *one = (const uint64_t *)known.buf + base, *other = (const uint64_t *)fresh.buf + at;
+        if (most && one[most - 1] == other[most - 1]) { /* a fingerprint tells the whole prefix */
+            equal = most;
+        }
+        while (equal < most && one[equal] == other[equal]) {
+            equal++;
+        }
+        result = PyLong_FromLongLong(equal);
+    }
+    PyBuffer_Release(&known);
+    PyBuffer_Release(&fresh);
+    return result;
+}
+
+static PyMethodDef functions[] = {
+    {"common", (PyCFunction)(void (*)(void))common, METH_FASTCALL, common_doc},
+    {NULL, NULL, 0, NULL},
+};
+
 #define FAST(name) {#name, (PyCFunction)(void (*)(void))blocks_##name, METH_FASTCALL, name##_doc}
 
 static PyMethodDef blocks_methods[] = {
@@ -740,6 +782,7 @@ static PyTypeObject BlocksType = {
 
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT, .m_name = "_kernel", .m_doc = "The fast path's block pool in C.", .m_size = -1,
+    .m_methods = functions,
 };
 
 PyMODINIT_FUNC

@@ -7,6 +7,8 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
+def common(known: Array, base: int, fingerprints: Array, at: int, most: int) -> int: ...
+
 class Blocks:
     """The moves of a block pool; see `sim.fast.kernel.KernelPool` and `sim.fast.pool.FastPool`."""
 

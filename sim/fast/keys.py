@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from workloads.compiled import load
+
 if TYPE_CHECKING:
     from sim.fast.request import FastRequest
 
@@ -21,6 +23,7 @@ U64Array = npt.NDArray[np.uint64]
 I32Array = npt.NDArray[np.int32]
 I64Array = npt.NDArray[np.int64]
 _Array = TypeVar("_Array", U64Array, I32Array)
+_KERNEL = load("sim.fast._kernel")
 
 
 class Span(NamedTuple):
@@ -79,6 +82,7 @@ class KeyTable:
         spans: list[Span] = []
         at, blocks = 0, len(fingerprints)
         runs, known = self._runs, self.fingerprints
+        common = _KERNEL.common if _KERNEL is not None else _common
         while at < blocks:
             head = int(fingerprints[at])
             run = runs.get(head)
@@ -88,10 +92,8 @@ class KeyTable:
                 request.run = run
                 spans.append(Span(at, run.base, run.length))
                 break
-            length = min(run.length, blocks - at)
             base = run.base
-            if known[base + length - 1] != fingerprints[at + length - 1]:
-                length = int((known[base : base + length] != fingerprints[at : at + length]).argmax())
+            length = common(known, base, fingerprints, at, min(run.length, blocks - at))
             spans.append(Span(at, base, length))
             at += length
             if run.owner is not None and at > run.owner.prompt_blocks:
@@ -104,14 +106,12 @@ class KeyTable:
         """Keys of the longest prefix of these fingerprints that is known; nothing is added."""
         parts: list[I64Array] = []
         at, blocks = 0, len(fingerprints)
+        common = _KERNEL.common if _KERNEL is not None else _common
         while at < blocks:
             run = self._runs.get(int(fingerprints[at]))
             if run is None:
                 break
-            length = min(run.length, blocks - at)
-            same = self.fingerprints[run.base : run.base + length] == fingerprints[at : at + length]
-            if not same.all():
-                length = int((~same).argmax())
+            length = common(self.fingerprints, run.base, fingerprints, at, min(run.length, blocks - at))
             parts.append(np.arange(run.base, run.base + length))
             at += length
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
@@ -188,6 +188,13 @@ def keys_of(spans: Sequence[Span], start: int, stop: int) -> I64Array:
     if len(parts) == 1:
         return parts[0]
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+
+def _common(known: U64Array, base: int, fingerprints: U64Array, at: int, most: int) -> int:
+    """How many of `most` fingerprints from `at` on are those that are known from `base` on."""
+    if known[base + most - 1] == fingerprints[at + most - 1]:
+        return most
+    return int((known[base : base + most] != fingerprints[at : at + most]).argmax())
 
 
 def _larger(old: _Array, size: int, new: _Array) -> _Array:

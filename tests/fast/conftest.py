@@ -1,16 +1,18 @@
-"""Everything about the fast path is tested twice: with the compiled kernel and with arrays alone."""
+"""Everything about the fast path is tested twice: with the compiled kernels and with arrays alone."""
 
 import pytest
 
-from sim.fast import kernel
-from workloads.compiled import SWITCH
+from sim.fast import kernel, keys
+from workloads import fingerprint
 
 
 @pytest.fixture(autouse=True, scope="module", params=["arrays", "kernel"])
 def pool(request):
     """Which pool decides."""
-    if request.param == "kernel" and not kernel.compiled():
-        pytest.skip("the kernel is not compiled here: no C compiler (or KVSIM_KERNEL=off) when kvsim was installed")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(SWITCH, "off" if request.param == "arrays" else "on")
+        if request.param == "arrays":
+            for module in (kernel, keys, fingerprint):
+                patch.setattr(module, "_KERNEL", None)
+        elif not kernel.compiled():
+            pytest.skip("no kernel: there was no C compiler when kvsim was installed, or KVSIM_KERNEL is off")
         yield request.param

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sim.fast import kernel
+from sim.fast import kernel, keys
 from sim.fast.keys import KeyTable
+from workloads.compiled import load
 
 pytestmark = pytest.mark.skipif(not kernel.compiled(), reason="no C compiler when kvsim was installed")
 
@@ -61,7 +64,19 @@ def test_rows_for_which_nobody_makes_room_are_an_error():
 
 
 def test_the_switch_turns_it_off(monkeypatch):
-    monkeypatch.setenv("KVSIM_KERNEL", "off")
-    assert not isinstance(kernel.make_pool(4, KeyTable(16), None, None), kernel.KernelPool)
-    monkeypatch.setenv("KVSIM_KERNEL", "on")
+    assert load("sim.fast._kernel") is not None
     assert isinstance(kernel.make_pool(4, KeyTable(16), None, None), kernel.KernelPool)
+    monkeypatch.setenv("KVSIM_KERNEL", "off")
+    assert load("sim.fast._kernel") is None
+    monkeypatch.setattr(kernel, "_KERNEL", None)
+    assert not isinstance(kernel.make_pool(4, KeyTable(16), None, None), kernel.KernelPool)
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.lists(st.integers(0, 3), min_size=1, max_size=6))
+def test_two_chains_are_compared_alike(one, other):
+    most = min(len(one), len(other))
+    chains = [
+        np.array([hash(tuple(steps[: n + 1])) & 2**64 - 1 for n in range(most)], np.uint64) for steps in (one, other)
+    ]
+    told = {common(chains[0], 0, chains[1], 0, most) for common in (keys._common, kernel._KERNEL.common)}
+    assert told == {next((n for n in range(most) if one[n] != other[n]), most)}

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads import compiled
+from workloads import compiled, fingerprint
 from workloads.fingerprint import prefix_fingerprints
 from workloads.spec import LoRA, MultiModalItem, Segment, TokenIds, merge_pieces
 
@@ -28,9 +28,9 @@ items = st.just(()) | st.builds(lambda n: (MultiModalItem("a", 0, n),), st.integ
 )
 def test_fingerprints_are_equal_with_and_without(pieces, block_size, mm_items, lora):
     told = []
-    for switch in ("on", "off"):
+    for kernel in (compiled.load("workloads._kernel"), None):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(compiled.SWITCH, switch)
+            patch.setattr(fingerprint, "_KERNEL", kernel)
             told.append(prefix_fingerprints(pieces, block_size, lora=lora, mm_items=mm_items))
     assert told[0].tolist() == told[1].tolist()
     assert len(told[0]) == sum(piece.length for piece in pieces) // block_size
