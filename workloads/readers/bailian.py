@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import Field
 
 from workloads.log import ReadLog
-from workloads.readers.hash_ids import IdCount, check_ids, run_pieces, runs_of
+from workloads.readers.hash_ids import IdCount, checked_runs, run_pieces
 from workloads.readers.mooncake import first_object
 from workloads.readers.rows import (
     Fault,
@@ -68,7 +68,8 @@ def read(path: str | Path, options: Options, log: ReadLog) -> Iterator[RequestSp
             row = json_object(text)
             length = tokens(field(row, "input_length"), "input_length")
             answer = tokens(field(row, "output_length"), "output_length")
-            ids = check_ids(field(row, "hash_ids"))
+            ids = field(row, "hash_ids")
+            runs = checked_runs(ids)
             time = seconds(field(row, "timestamp"), "timestamp")
             turn = tokens(row.get("turn", 1), "turn")
             chat = text_of(field(row, "chat_id"), "chat_id")
@@ -90,7 +91,7 @@ def read(path: str | Path, options: Options, log: ReadLog) -> Iterator[RequestSp
             spec = RequestSpec(
                 request_id=chat,
                 arrival_s=time,
-                prompt=run_pieces(runs_of(ids), ids_stream, options.hash_block_size, length, unique),
+                prompt=run_pieces(runs, ids_stream, options.hash_block_size, length, unique),
                 output_tokens=answer,
                 answer_stream=answer_stream(unique),
                 category=str(row.get("type", "")),

@@ -34,6 +34,17 @@ def check_ids(value: Any, name: str = "hash_ids") -> list[int]:
     return value
 
 
+def checked_runs(value: Any, name: str = "hash_ids") -> list[tuple[int, int]]:
+    """`runs_of` the list of ids of a row, checked as `check_ids` does."""
+    if type(value) is not list or (value and set(map(type, value)) != {int}):
+        check_ids(value, name)
+    runs = runs_of(value)
+    for first, _ in runs:
+        if first < 0:
+            check_ids(value, name)
+    return runs
+
+
 def runs_of(ids: Sequence[int]) -> list[tuple[int, int]]:
     """Consecutive ids as (first, count)."""
     out: list[tuple[int, int]] = []

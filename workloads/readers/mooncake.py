@@ -18,7 +18,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from workloads.log import ReadLog
-from workloads.readers.hash_ids import IdCount, check_ids, run_pieces, runs_of
+from workloads.readers.hash_ids import IdCount, checked_runs, run_pieces
 from workloads.readers.rows import (
     Fault,
     Parse,
@@ -114,12 +114,18 @@ class _Parser:
         row = json_object(text)
         length = tokens(field(row, *INPUT_NAMES), "input_length")
         answer = tokens(field(row, *OUTPUT_NAMES), "output_length")
-        ids = check_ids(field(row, "hash_ids"))
+        ids = field(row, "hash_ids")
+        runs = checked_runs(ids)
         session = row.get("session_id")
         if session is not None:
             session = text_of(session, "session_id")
         self.counter.check(number, length, len(ids))
-        time, delay, after, turn = self._time(row, session)
+        stamp = row.get("timestamp")
+        if stamp is not None and session is None:
+            self.clock_s = time = self._stamp(stamp)
+            delay, after, turn = 0.0, None, 0
+        else:
+            time, delay, after, turn = self._time(row, session)
         where = f"{self.path}:{number}"
         if answer == 0:
             log.count("empty answers (0 output tokens)", 1, where)
@@ -133,7 +139,7 @@ class _Parser:
         spec = RequestSpec(
             request_id=request_id,
             arrival_s=time,
-            prompt=run_pieces(runs_of(ids), self.ids, self.block_size, length, unique),
+            prompt=run_pieces(runs, self.ids, self.block_size, length, unique),
             output_tokens=answer,
             answer_stream=answer_stream(unique),
             category=category if isinstance(category, str) else "",

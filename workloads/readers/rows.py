@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,7 @@ def stream_requests(
     log: ReadLog,
     *,
     hint: Callable[[], str] | None = None,
-    time_of: Callable[[RequestSpec], float] = lambda spec: spec.arrival_s,
+    time_of: Callable[[RequestSpec], float] = attrgetter("arrival_s"),
     sort: bool = True,
 ) -> Iterator[RequestSpec]:
     """The requests of a file, checked whole first, in order of arrival, ties in file order.
@@ -148,7 +149,8 @@ def stream_requests(
         for spec in specs:
             count += 1
             time = time_of(spec)
-            earliest = min(earliest, time)
+            if time < earliest:
+                earliest = time
             if spec.after is not None:
                 pass  # its time depends on another's end: any place after that one will do
             elif time < last:

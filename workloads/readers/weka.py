@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 
 from workloads.log import ReadLog
-from workloads.readers.hash_ids import IdCount, check_ids, run_pieces, runs_of
+from workloads.readers.hash_ids import IdCount, checked_runs, run_pieces
 from workloads.readers.mooncake import first_object
 from workloads.readers.rows import (
     Fault,
@@ -193,7 +193,7 @@ class _Session:
     def _runs(self, entry: dict[str, Any]) -> list[tuple[int, int]]:
         """The ids as runs, from either form."""
         if "hash_ids" in entry:
-            return runs_of(check_ids(entry["hash_ids"]))
+            return checked_runs(entry["hash_ids"])
         runs = field(entry, "hash_runs", "hash_ids")
         if not isinstance(runs, list):
             raise Fault("hash_runs must be a list of [first, count]", "wrong hash_runs")
