@@ -107,8 +107,11 @@ OBVIOUS: dict[str, Callable[[Requests, int], list[bool]]] = {
 def test_every_access_is_as_in_the_obvious_cache(name: str, requests: Requests) -> None:
     accesses = accesses_from_keys(requests)
     run = find_policy(name).prepare(accesses, reuse_runs(accesses), 0)
-    for capacity in range(1, accesses.num_keys + 2):
-        assert run.hits(capacity).tolist() == OBVIOUS[name](requests, capacity)
+    capacities = [*range(1, accesses.num_keys + 2), 10**12]
+    expected = [OBVIOUS[name](requests, capacity) for capacity in capacities]
+    assert [run.hits(capacity).tolist() for capacity in capacities] == expected
+    if run.hits_many is not None:
+        assert [hits.tolist() for hits in run.hits_many(capacities)] == expected
 
 
 @pytest.mark.parametrize("name", ["lru", "leaf_lru"])
