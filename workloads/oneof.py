@@ -25,7 +25,7 @@ def not_empty(value: tuple[Any, ...]) -> tuple[Any, ...]:
 class Strict(BaseModel):
     """Base of all settings here: unknown keys refused, types not converted, no NaN, immutable."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
 
 
 class OneOf(Strict):

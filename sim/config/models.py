@@ -24,7 +24,7 @@ PositiveSeconds = Annotated[float, Field(gt=0.0, le=1e9)]
 class Model(BaseModel):
     """Base of all sections: unknown keys, wrong types and infinite numbers are refused, nothing changes later."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 class KVGroup(Model):

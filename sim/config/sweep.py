@@ -13,7 +13,7 @@ Values = Annotated[list[Any], Field(min_length=1)]
 class Variant(BaseModel):
     """A named set of changes."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", defer_build=True)
 
     name: Annotated[str, Field(min_length=1)] = Field(description="its name in tables and figures")
     set: dict[str, Any] = Field(default={}, description="configuration path → value")
@@ -22,7 +22,7 @@ class Variant(BaseModel):
 class SweepConfig(BaseModel):
     """The points of a sweep: every combination of grid, zip, variants and seeds that no condition leaves out."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", defer_build=True)
 
     grid: dict[str, Values] = Field(default={}, description="configuration path → values; all combinations are run")
     zip: dict[str, Values] = Field(

@@ -11,7 +11,7 @@ Share = Annotated[float, Field(gt=0.0, le=1.0, allow_inf_nan=False)]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", defer_build=True)
 
 
 class FixedTiming(_Strict):

@@ -10,7 +10,7 @@ from sim.core.kv_cache_spec import GIB
 class GpuSpec(BaseModel):
     """One GPU.  Figures are the vendor's (dense, no sparsity), one direction for links; unknown is None."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", defer_build=True)
 
     name: str
     source: str

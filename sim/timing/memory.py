@@ -65,7 +65,7 @@ Sizes = Annotated[tuple[int, ...], BeforeValidator(_sizes, json_schema_input_typ
 class Geometry(BaseModel):
     """Layers of a model that is in no catalog."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", defer_build=True)
 
     num_layers: PositiveInt = Field(description="layers that keep keys and values")
     num_kv_heads: PositiveInt = Field(default=1, description="key/value heads of the whole model (1 with mla)")
@@ -102,7 +102,7 @@ class Geometry(BaseModel):
 class MemoryConfig(BaseModel):
     """How much KV cache there is; give `num_gpu_blocks`, or `kv_cache_memory`, or `model` and `gpu`."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", defer_build=True)
 
     num_gpu_blocks: int | None = Field(
         default=None, ge=2, le=1 << 31, description="blocks, the null block included; nothing is planned"

@@ -71,7 +71,7 @@ def weight_format(name: str) -> str:
 
 
 class _Entry(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", defer_build=True)
 
 
 class MoE(_Entry):

@@ -45,7 +45,7 @@ class SkipRow(Exception):
 class ReaderOptions(BaseModel):
     """Base of all readers' settings."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", defer_build=True)
 
 
 Rows = Iterable[tuple[int, Any]]
