@@ -56,6 +56,12 @@ class AsyncDrive(Drive):
 
     def advance(self, now_s: float, until_s: float, stop_at_end: bool) -> float | None:
         """Apply at least one batch, none but the first at or after `until_s`; see `FastEngine.advance`."""
+        try:
+            return self._advance(now_s, until_s, stop_at_end)
+        finally:
+            self._hand_over_rows()
+
+    def _advance(self, now_s: float, until_s: float, stop_at_end: bool) -> float | None:
         scheduler, batches = self.scheduler, self._batches
         if self._free_at_s < now_s and not self.in_flight:
             batches.clear()  # the engine slept: what was left had no work
@@ -64,7 +70,8 @@ class AsyncDrive(Drive):
             self._clock_s = now_s if clock is None else clock
             after = None
             if len(batches) == 1 and self.calendar.count and not scheduler.endless:
-                after = self._leap(until_s)
+                if not (self.explicit or batches[0].batch.entries):
+                    after = self._leap(until_s)
                 if after is None:
                     after = self._turn()
             if after is None:
@@ -81,14 +88,13 @@ class AsyncDrive(Drive):
     def _leap(self, until_s: float) -> float | None:
         """Turns in which every running request decodes and none ends; when the last batch applied in them ends.
 
-        None, and nothing has changed, if the next turn is not such a one.
+        None, and nothing has changed, if the next turn is not such a one.  Nobody is explicit, and nothing
+        but the calendar's tokens is in flight.
         """
-        if self.explicit:
-            return None
         scheduler, calendar, ahead = self.scheduler, self.calendar, self._batches[0]
         count = calendar.count
-        spare = self.config.max_num_batched_tokens - count
-        if ahead.batch.entries or spare < 0 or scheduler.keys.eager or scheduler.can_admit(spare):
+        spare = self._budget - count
+        if spare < 0 or scheduler.keys.eager or scheduler.can_admit(spare):
             return None
         buckets, size, left = calendar.buckets, scheduler.block_size, scheduler.pool.num_free
         endings, seconds = calendar.endings, self._step_time.seconds
@@ -118,7 +124,10 @@ class AsyncDrive(Drive):
                 break
         if not sizes:
             return None
-        lost = self._take(takers, scheduled, sizes) if takers else sizes
+        lost = sizes
+        if takers:
+            self._at(scheduled[0], self.step)
+            lost = self._take(takers, scheduled, sizes)
         self._launch_leap(starts, ends, sizes, lost)
         return now
 
@@ -130,7 +139,7 @@ class AsyncDrive(Drive):
         free = scheduler.pool.num_free + sum(sizes)
         ahead = self._batches.popleft()
         self._close(ahead, ahead.batch, [])
-        rows = []
+        rows = self._step_rows
         for start, end, size, evicted in zip(starts, ends, sizes, lost, strict=True):
             free -= size
             rows.append(
@@ -142,7 +151,6 @@ class AsyncDrive(Drive):
             step += 1
             context += count
         rows.pop()  # the newest is still in flight
-        self._sink.add_rows("steps", rows)
         newest = FastBatch(0, 0)
         newest.step = step - 1
         load = Load(0, 0, count, context - count)
@@ -310,10 +318,10 @@ class AsyncDrive(Drive):
         self.step += 1
         for entry in batch.entries:
             entry.request.last_scheduled, entry.request.last_tokens = batch.step, entry.tokens
-        start_s = max(self._clock_s, self._free_at_s)
+        start_s = self._clock_s if self._clock_s > self._free_at_s else self._free_at_s
         works = load.decode_requests or load.prefill_requests
         end_s = self._free_at_s = start_s + (self._step_time.seconds(load) if works else 0.0)
-        state = len(scheduler.running), len(scheduler.waiting), scheduler.pool.num_free
+        state = len(scheduler.running), len(scheduler.waiting.entries), scheduler.pool.num_free
         return _InFlight(batch, load, state, evicted, start_s, end_s)
 
     def _close(self, made: _InFlight, applied: FastBatch, ended: list[FastRequest]) -> None:
@@ -325,5 +333,6 @@ class AsyncDrive(Drive):
         for request, gap_s in applied.stalls:
             self._sink.row("stalls", (made.batch.step, request.index, gap_s))
         times = made.start_s, made.end_s
-        row = step_row(made.batch, made.load, made.state, self._usable, made.evicted, times, len(ended))
-        self._sink.row("steps", row)
+        self._step_rows.append(
+            step_row(made.batch, made.load, made.state, self._usable, made.evicted, times, len(ended))
+        )

@@ -28,9 +28,24 @@ class FastBatch:
         preempted: in the order in which it happened.
         decodes: requests that the calendar schedules beside `entries`, one token each.
         withdrawn: the last victim that had been scheduled in this very step.
-        step, end_s: its number, and when it has run; set by the engine.
+        step: its number; set by the engine.
         stalls: for each token that did not come one step after the one before: request, seconds in between.
     """
+
+    __slots__ = (
+        "_budget",
+        "budget",
+        "decodes",
+        "encoder_budget",
+        "encoder_inputs",
+        "encoder_tokens",
+        "entries",
+        "preempted",
+        "queries",
+        "stalls",
+        "step",
+        "withdrawn",
+    )
 
     def __init__(self, budget: int, encoder_budget: int, decodes: int = 0) -> None:
         self._budget = budget
@@ -43,7 +58,6 @@ class FastBatch:
         self.preempted: list[FastRequest] = []
         self.withdrawn: FastRequest | None = None
         self.step = 0
-        self.end_s = 0.0
         self.stalls: list[tuple[FastRequest, float]] = []
         #: requests, queried tokens, hit tokens; then the same for requests that had been preempted
         self.queries = [0, 0, 0, 0, 0, 0]

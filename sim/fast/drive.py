@@ -40,6 +40,10 @@ class Drive:
         self._step_time = step_time
         self._sink = sink
         self._usable = config.num_gpu_blocks - 1
+        self._budget, self._encoder_budget = config.max_num_batched_tokens, config.encoder_compute_budget
+        #: a chunk of one request never needs more blocks
+        self._most_blocks = self._budget // scheduler.block_size + 1
+        self._step_rows: list[tuple[float | int, ...]] = []
 
     @property
     def in_flight(self) -> int:
@@ -66,25 +70,26 @@ class Drive:
             decoding request be left without budget by one that runs before it.
         """
         scheduler, calendar, step = self.scheduler, self.calendar, self.step
-        pool, size = scheduler.pool, scheduler.block_size
-        decodes = calendar.count - len(closing)
-        batch = FastBatch(self.config.max_num_batched_tokens, self.config.encoder_compute_budget, decodes)
+        pool, size, explicit = scheduler.pool, scheduler.block_size, self.explicit
+        batch = FastBatch(self._budget, self._encoder_budget, calendar.count - len(closing))
+        if batch.budget < 0:
+            return None
         bucket = calendar.buckets[step % size]
         if closing:
             bucket = [request for request in bucket if request not in closing]
-        needed, tokens = len(bucket), 0
-        for request in self.explicit:
-            most = scheduler.chunk(request, self.config.max_num_batched_tokens)  # decodes may stand behind it
-            needed += max(-(-(request.computed + most) // size) - request.blocks, 0)
-            tokens += most
-        if needed > pool.num_free or batch.budget < 0:
-            return None
-        interleaved = bool(self.explicit) and self.explicit[0].seq < calendar.latest
-        if interleaved and (tokens > batch.budget or scheduler.keys.eager):
-            return None
+        interleaved = bool(explicit) and explicit[0].seq < calendar.latest
+        # usually there is room enough whatever their chunks are
+        if interleaved or len(bucket) + len(explicit) * self._most_blocks > pool.num_free:
+            needed, tokens = len(bucket), 0
+            for request in explicit:
+                most = scheduler.chunk(request, self._budget)  # decodes may stand behind it
+                needed += max(-(-(request.computed + most) // size) - request.blocks, 0)
+                tokens += most
+            if needed > pool.num_free or (interleaved and (tokens > batch.budget or scheduler.keys.eager)):
+                return None
         self._at(clock_s, step)
         if interleaved:
-            for request in sorted(bucket + self.explicit, key=order):
+            for request in sorted(bucket + explicit, key=order):
                 if request.dated:
                     self._take([request], [clock_s], [1])
                 else:
@@ -94,19 +99,20 @@ class Drive:
                 self._take(bucket, [clock_s], [len(bucket)])
             if scheduler.keys.eager:
                 self._give_eager_keys(step, closing)
-            for request in self.explicit:
+            for request in explicit:
                 self._chunk(request, batch)
-        running = len(scheduler.running)
         if scheduler.can_admit(batch.budget):
+            running = len(scheduler.running)
             scheduler.admit(batch)
-            self.explicit += scheduler.running[running:]
-        scheduler.advance(batch)
+            explicit += scheduler.running[running:]
+        if batch.entries:
+            scheduler.advance(batch)
         return batch
 
     def _chunk(self, request: FastRequest, batch: FastBatch) -> None:
         """Go on with a running request that is not in the calendar; blocks are known to be there."""
         scheduler = self.scheduler
-        if batch.budget <= 0 or scheduler.ends_in_flight(request):
+        if batch.budget <= 0 or (request.placeholders and scheduler.ends_in_flight(request)):
             return
         tokens = scheduler.chunk(request, batch.budget)
         items: list[int] = []
@@ -122,9 +128,7 @@ class Drive:
 
     def _take(self, takers: list[FastRequest], starts: list[float], sizes: list[int]) -> list[int]:
         """Blocks for the steps ahead, `sizes` of them in each; how many keys each step costs."""
-        pool = self.scheduler.pool
-        pool.begin_step(self.step, starts[0])
-        blocks, lost = pool.take_each([request.index for request in takers], sizes, starts)
+        blocks, lost = self.scheduler.pool.take_each([request.index for request in takers], sizes, starts)
         for request, block in zip(takers, blocks, strict=True):
             request.table[request.blocks] = block
             request.blocks += 1
@@ -148,9 +152,15 @@ class Drive:
         """Put a running request where it belongs for the next step."""
         raise NotImplementedError
 
+    def _hand_over_rows(self) -> None:
+        """Give the rows of steps to the sink."""
+        if self._step_rows:
+            rows, self._step_rows = self._step_rows, []
+            self._sink.add_rows("steps", rows)
+
     def _at(self, clock_s: float, step: int) -> None:
         """Blocks change hands in this step, at this time."""
-        self.scheduler.set_time(clock_s)
+        self.scheduler.now_s = clock_s
         self.scheduler.pool.begin_step(step, clock_s)
 
 

@@ -72,7 +72,7 @@ class FastScheduler:
         What `admit` found out stays true until a request arrives, starts or ends, or a block is
         released or given a key.
         """
-        if not self.waiting or budget <= 0 or len(self.running) >= self.config.max_num_seqs:
+        if budget <= 0 or not self.waiting.entries or len(self.running) >= self.config.max_num_seqs:
             return False
         low, high = self._blocked
         return not low <= budget <= high

@@ -22,6 +22,12 @@ class SyncDrive(Drive):
 
     def advance(self, now_s: float, until_s: float, stop_at_end: bool) -> float | None:
         """Take at least one step, none but the first at or after `until_s`; see `FastEngine.advance`."""
+        try:
+            return self._advance(now_s, until_s, stop_at_end)
+        finally:
+            self._hand_over_rows()
+
+    def _advance(self, now_s: float, until_s: float, stop_at_end: bool) -> float | None:
         clock: float | None = now_s
         scheduler, calendar = self.scheduler, self.calendar
         budget = self.config.max_num_batched_tokens
@@ -63,6 +69,7 @@ class SyncDrive(Drive):
             return False
         lost = sizes
         if takers:
+            self._at(starts[0], first)
             lost = self._take(takers, starts, sizes)
         if eager:
             self._give_eager_keys(first)
@@ -112,7 +119,7 @@ class SyncDrive(Drive):
         context = count * step - calendar.base_sum
         blocks = scheduler.pool.num_free + sum(sizes)
         last = len(sizes) - 1
-        rows = []
+        rows = self._step_rows
         for number, taken in enumerate(sizes):
             start, blocks = starts[number], blocks - taken
             rows.append(
@@ -123,7 +130,6 @@ class SyncDrive(Drive):
             )  # fmt: skip
             step += 1
             context += count
-        self._sink.add_rows("steps", rows)
 
     # ---- the calendar beside explicit requests --------------------------------------------------
 
@@ -189,10 +195,10 @@ class SyncDrive(Drive):
         ended = sorted(ended + sampled, key=order) if ended else sampled
         for request, gap_s in batch.stalls:
             self._sink.row("stalls", (step, request.index, gap_s))
-        self._sink.row("steps", step_row(batch, load, state, self._usable, evicted, (clock, end), len(ended)))
+        self._step_rows.append(step_row(batch, load, state, self._usable, evicted, (clock, end), len(ended)))
         if ended:
             self._end(ended)
-        if any(entry.samples for entry in batch.entries):
+        if batch.entries and any(entry.samples for entry in batch.entries):
             self._replace_sampled()
 
     def _end(self, requests: list[FastRequest]) -> None:

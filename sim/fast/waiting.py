@@ -10,58 +10,66 @@ from sim.fast.request import FastRequest
 
 
 class FirstComeQueue:
-    """First come, first served; a preempted request goes to the front."""
+    """First come, first served; a preempted request goes to the front.
+
+    Attributes:
+        entries: the queue; the length of this one is asked for so often that nothing may stand before it.
+    """
 
     def __init__(self) -> None:
-        self._queue: deque[FastRequest] = deque()
+        self.entries: deque[FastRequest] = deque()
 
     def __len__(self) -> int:
-        return len(self._queue)
+        return len(self.entries)
 
     def __iter__(self) -> Iterator[FastRequest]:
-        return iter(self._queue)
+        return iter(self.entries)
 
     def add(self, request: FastRequest) -> None:
         """A request that has just arrived."""
-        self._queue.append(request)
+        self.entries.append(request)
 
     def add_front(self, request: FastRequest) -> None:
         """A request that has been preempted."""
-        self._queue.appendleft(request)
+        self.entries.appendleft(request)
 
     def give_back(self, requests: list[FastRequest]) -> None:
         """Requests that were popped and passed over, in the order in which they were popped."""
-        self._queue.extendleft(reversed(requests))
+        self.entries.extendleft(reversed(requests))
 
     def peek(self) -> FastRequest:
         """The next one; the queue must not be empty."""
-        return self._queue[0]
+        return self.entries[0]
 
     def pop(self) -> FastRequest:
         """Take the next one; the queue must not be empty."""
-        return self._queue.popleft()
+        return self.entries.popleft()
 
     def remove(self, request: FastRequest) -> None:
         """Take one from anywhere (linear)."""
-        self._queue.remove(request)
+        self.entries.remove(request)
 
 
 class PriorityQueue:
-    """Smallest (priority, arrival time, request id) first; nobody jumps the queue."""
+    """Smallest (priority, arrival time, request id) first; nobody jumps the queue.
+
+    Attributes:
+        entries: the heap.
+    """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, float, str, int, FastRequest]] = []
+        self.entries: list[tuple[int, float, str, int, FastRequest]] = []
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self.entries)
 
     def __iter__(self) -> Iterator[FastRequest]:
-        return (entry[-1] for entry in sorted(self._heap))
+        return (entry[-1] for entry in sorted(self.entries))
 
     def add(self, request: FastRequest) -> None:
         """A request that has just arrived or has been preempted."""
         entry = (request.priority, request.arrival_s, request.request_id, request.index, request)
-        heapq.heappush(self._heap, entry)
+        heapq.heappush(self.entries, entry)
 
     add_front = add
 
@@ -72,16 +80,16 @@ class PriorityQueue:
 
     def peek(self) -> FastRequest:
         """The next one; the queue must not be empty."""
-        return self._heap[0][-1]
+        return self.entries[0][-1]
 
     def pop(self) -> FastRequest:
         """Take the next one; the queue must not be empty."""
-        return heapq.heappop(self._heap)[-1]
+        return heapq.heappop(self.entries)[-1]
 
     def remove(self, request: FastRequest) -> None:
         """Take one from anywhere (linear)."""
-        self._heap = [entry for entry in self._heap if entry[-1] is not request]
-        heapq.heapify(self._heap)
+        self.entries[:] = [entry for entry in self.entries if entry[-1] is not request]
+        heapq.heapify(self.entries)
 
 
 WaitingQueue = FirstComeQueue | PriorityQueue
