@@ -66,8 +66,10 @@ def cli() -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command line.  A user's mistake prints its lines and exits with 2, never a traceback."""
-    # nothing here multiplies large matrices: threads for that would only spin while numpy is imported
+    # nothing here multiplies large matrices: threads for that would only spin while numpy is imported; and looking
+    # through all installed packages for plugins of pydantic takes time, too
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     try:
         cli.main(args=argv, prog_name="kvsim", standalone_mode=False)
     except click.exceptions.Abort:
