@@ -143,15 +143,17 @@ class Optimum:
                         else:
                             kept.enter(wanted_by, at, stop, forced)
                     at = stop
-            if forced and has_rest and kept.free == 0 and not (mine and mine[-1][0] == at):
-                kept.drop(1)
-            if kept.dropped_own and not exact:
-                return None
-            for low, high in mine:
-                begins.append(offset + low)
-                ends.append(offset + high)
-                kept.free += high - low
-            mine.clear()
+            if forced:
+                if has_rest and kept.free == 0 and not (mine and mine[-1][0] == at):
+                    kept.drop(1)
+                if kept.dropped_own and not exact:
+                    return None
+            if mine:
+                for low, high in mine:
+                    begins.append(offset + low)
+                    ends.append(offset + high)
+                    kept.free += high - low
+                mine.clear()
         return mark(len(self._accesses), begins, ends)
 
 
