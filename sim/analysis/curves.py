@@ -168,6 +168,7 @@ class _Meter:
         partial = accesses.partial[accesses.partial >= self.first]
         self._partial = partial - self.first
         self._short = accesses.block_size - accesses.last_tokens[accesses.request[partial]]
+        self._request_of_partial = np.searchsorted(self._starts[1:], self._partial, side="right")
         self._blocks = len(accesses) - self.first
         self._tokens = self._blocks * accesses.block_size - int(self._short.sum())
 
@@ -189,7 +190,7 @@ class _Meter:
         first = np.append(counted, False)[begins]
         reach = np.where(first, np.minimum(edges[np.searchsorted(edges, begins, side="right")], ends), begins)
         prefix = int((reach - begins).sum())
-        whole = partial & (reach[np.searchsorted(ends, self._partial, side="right")] > self._partial)
+        whole = partial & (reach[self._request_of_partial] > self._partial)
         prefix_tokens = prefix * self.accesses.block_size - int(self._short[whole].sum())
         return Rates(
             hit_blocks=blocks,
