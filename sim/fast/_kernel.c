@@ -11,34 +11,44 @@
 #include <string.h>
 #include <structmember.h>
 
-/* Columns of an evicted block's row, in the order in which `rows` takes them. */
+/* Blocks that are evicted one after another usually have consecutive keys and lived alike: a run of them is
+ * one entry of these columns, in the order in which `attach_runs` takes them.  KEY is that of the first
+ * block; the others follow at the stride. */
+enum { COUNT, STEP, EVICTED_FOR, KEY, KEY_STRIDE, HITS, OWNER, TIME_S, TAKEN_AT, USED_AT, NUM_RUN_COLUMNS };
+
+/* Columns of the rows that `expand` makes of runs, in order. */
 enum {
-    TIME_S, STEP, BLOCK_ID, BLOCK_HASH, DEPTH, LIFETIME_S, IDLE_S, HITS, EVICTED_FOR, OWNER, NUM_COLUMNS
+    ROW_TIME_S, ROW_STEP, ROW_BLOCK_HASH, ROW_DEPTH, ROW_LIFETIME_S, ROW_IDLE_S, ROW_HITS, ROW_EVICTED_FOR,
+    ROW_OWNER, NUM_ROW_COLUMNS
 };
 
-/* Arrays that the pool keeps for its whole life, in the order of the constructor's arguments. */
-enum {
-    REFERENCES, BLOCK_KEYS, NEXT_SAME, LOG, POSITION, TAKEN_S, USED_S, TAKERS, BLOCK_HITS, NUM_ARRAYS
-};
-
-static const Py_ssize_t ARRAY_ITEM[NUM_ARRAYS] = {4, 8, 4, 4, 4, 8, 8, 8, 4};
+/* What the pool knows of a block, in a line of the processor's cache: all of it is wanted at once. */
+typedef struct {
+    int64_t key;             /* 0 for none */
+    double taken_s, used_s;  /* when it was taken last, and let go last */
+    int64_t taker;           /* who took it */
+    int32_t references;      /* how many requests hold it */
+    int32_t hits;            /* how often it was hit since it was taken */
+    int32_t next_same;       /* the next block with the same key */
+    int32_t position;        /* where it stands in the free list; meaningless if it does not */
+    char unused[16];
+} Block;
 
 typedef struct {
     PyObject_HEAD
-    Py_buffer arrays[NUM_ARRAYS];
+    Py_buffer block_records, free_log;
     Py_buffer keys[3];              /* fingerprints, depths, first blocks; replaced when the table of keys grows */
-    Py_buffer columns[NUM_COLUMNS]; /* where rows of evicted blocks go */
+    Py_buffer runs[NUM_RUN_COLUMNS]; /* where evicted blocks are noted */
+    Py_buffer run_blocks;            /* their ids, one after another */
     PyObject *on_full, *events, *phantom;
     Py_ssize_t num_blocks, num_keys, room, log_size;
     Py_ssize_t head, tail, num_free;
-    Py_ssize_t row, row_capacity;
+    Py_ssize_t num_runs, num_rows, row_capacity;
     long long evicted_blocks, step;
     double now_s, scheduled_s;
     int recording;
-    int32_t *references, *next_same, *log, *position, *hits, *first, *key_depth;
-    int64_t *block_keys, *takers;
-    double *taken_s, *used_s;
-    uint64_t *prints;
+    Block *blocks;
+    int32_t *log, *first;
 } Blocks;
 
 static int
@@ -55,11 +65,13 @@ borrow(PyObject *object, Py_buffer *view, Py_ssize_t item, Py_ssize_t least, con
     return 0;
 }
 
+static const Py_ssize_t EIGHTS[NUM_RUN_COLUMNS] = {8, 8, 8, 8, 8, 8, 8, 8, 8, 8};
+
 /* Borrow arrays of one length, `items` bytes an element, in the place of others; on error nothing changes. */
 static int
 replace(PyObject *const *objects, Py_buffer *views, const Py_ssize_t *items, int count, const char *name)
 {
-    Py_buffer fresh[NUM_COLUMNS] = {{0}};
+    Py_buffer fresh[NUM_RUN_COLUMNS] = {{0}};
     for (int i = 0; i < count; i++) {
         Py_ssize_t least = i ? fresh[0].len / items[0] : 1;
         if (borrow(objects[i], &fresh[i], items[i], least, name) < 0) {
@@ -134,7 +146,7 @@ compact(Blocks *self)
     self->head = end;
     self->tail = end + kept;
     for (Py_ssize_t i = self->head; i < self->tail; i++) {
-        self->position[self->log[i]] = (int32_t)i;
+        self->blocks[self->log[i]].position = (int32_t)i;
     }
 }
 
@@ -152,7 +164,7 @@ pop(Blocks *self)
 static inline void
 append(Blocks *self, int32_t block)
 {
-    self->position[block] = (int32_t)self->tail;
+    self->blocks[block].position = (int32_t)self->tail;
     self->log[self->tail++] = block;
     self->num_free++;
 }
@@ -163,15 +175,15 @@ static inline void
 insert_key(Blocks *self, int64_t key, int32_t block)
 {
     int32_t at = self->first[key];
-    self->block_keys[block] = key;
+    self->blocks[block].key = key;
     if (!at) {
         self->first[key] = block;
         return;
     }
-    while (self->next_same[at]) {
-        at = self->next_same[at];
+    while (self->blocks[at].next_same) {
+        at = self->blocks[at].next_same;
     }
-    self->next_same[at] = block;
+    self->blocks[at].next_same = block;
 }
 
 static inline void
@@ -179,54 +191,83 @@ remove_key(Blocks *self, int64_t key, int32_t block)
 {
     int32_t at = self->first[key];
     if (at == block) {
-        self->first[key] = self->next_same[block];
+        self->first[key] = self->blocks[block].next_same;
     } else {
-        while (self->next_same[at] != block) {
-            at = self->next_same[at];
+        while (self->blocks[at].next_same != block) {
+            at = self->blocks[at].next_same;
         }
-        self->next_same[at] = self->next_same[block];
+        self->blocks[at].next_same = self->blocks[block].next_same;
     }
-    self->next_same[block] = 0;
-    self->block_keys[block] = 0;
+    self->blocks[block].next_same = 0;
+    self->blocks[block].key = 0;
 }
 
 /* ---- taking ----------------------------------------------------------------------------------- */
 
-#define COLUMN(self, type, number) ((type *)(self)->columns[number].buf)
+#define INTEGERS(views, number) ((int64_t *)(views)[number].buf)
+#define FLOATS(views, number) ((double *)(views)[number].buf)
 
 /* Make room for a row, by handing over those that are there. */
 static int
-room_for_row(Blocks *self)
+make_room(Blocks *self)
 {
-    if (self->row < self->row_capacity) {
-        return 0;
-    }
     PyObject *done = PyObject_CallNoArgs(self->on_full);
-    Py_XDECREF(done);
-    if (done != NULL && self->row >= self->row_capacity) {
+    if (done == NULL) {
+        return -1;
+    }
+    Py_DECREF(done);
+    if (self->num_rows >= self->row_capacity) {
         PyErr_SetString(PyExc_RuntimeError, "nobody made room for the rows of evicted blocks");
         return -1;
     }
-    return done == NULL ? -1 : 0;
+    return 0;
+}
+
+/* Whether an evicted block goes on with the newest run; if so, it is in it. */
+static int
+join_run(Blocks *self, int32_t block, int64_t key, int64_t taker, long long step, double time_s)
+{
+    Py_ssize_t run = self->num_runs - 1;
+    Py_buffer *runs = self->runs;
+    if (run < 0 || INTEGERS(runs, STEP)[run] != step || INTEGERS(runs, EVICTED_FOR)[run] != taker
+        || FLOATS(runs, TIME_S)[run] != time_s || FLOATS(runs, TAKEN_AT)[run] != self->blocks[block].taken_s
+        || FLOATS(runs, USED_AT)[run] != self->blocks[block].used_s || INTEGERS(runs, OWNER)[run] != self->blocks[block].taker
+        || INTEGERS(runs, HITS)[run] != self->blocks[block].hits) {
+        return 0;
+    }
+    int64_t count = INTEGERS(runs, COUNT)[run];
+    int64_t first = INTEGERS(runs, KEY)[run], *stride = INTEGERS(runs, KEY_STRIDE) + run;
+    if (count == 1) {
+        *stride = key - first;
+    } else if (key != first + count * *stride) {
+        return 0;
+    }
+    INTEGERS(runs, COUNT)[run] = count + 1;
+    return 1;
 }
 
 static int
-write_row(Blocks *self, int32_t block, int64_t key, int64_t taker, long long step, double time_s)
+note_eviction(Blocks *self, int32_t block, int64_t key, int64_t taker, long long step, double time_s)
 {
-    if (room_for_row(self) < 0) {
+    if (self->num_rows >= self->row_capacity && make_room(self) < 0) {
         return -1;
     }
-    Py_ssize_t row = self->row++;
-    COLUMN(self, double, TIME_S)[row] = time_s;
-    COLUMN(self, int64_t, STEP)[row] = step;
-    COLUMN(self, int64_t, BLOCK_ID)[row] = block;
-    COLUMN(self, uint64_t, BLOCK_HASH)[row] = self->prints[key];
-    COLUMN(self, int64_t, DEPTH)[row] = self->key_depth[key];
-    COLUMN(self, double, LIFETIME_S)[row] = time_s - self->taken_s[block];
-    COLUMN(self, double, IDLE_S)[row] = time_s - self->used_s[block];
-    COLUMN(self, int64_t, HITS)[row] = self->hits[block];
-    COLUMN(self, int64_t, EVICTED_FOR)[row] = taker;
-    COLUMN(self, int64_t, OWNER)[row] = self->takers[block];
+    ((int64_t *)self->run_blocks.buf)[self->num_rows++] = block;
+    if (join_run(self, block, key, taker, step, time_s)) {
+        return 0;
+    }
+    Py_ssize_t run = self->num_runs++;
+    Py_buffer *runs = self->runs;
+    INTEGERS(runs, COUNT)[run] = 1;
+    INTEGERS(runs, STEP)[run] = step;
+    INTEGERS(runs, EVICTED_FOR)[run] = taker;
+    INTEGERS(runs, KEY)[run] = key;
+    INTEGERS(runs, KEY_STRIDE)[run] = 0;
+    INTEGERS(runs, HITS)[run] = self->blocks[block].hits;
+    INTEGERS(runs, OWNER)[run] = self->blocks[block].taker;
+    FLOATS(runs, TIME_S)[run] = time_s;
+    FLOATS(runs, TAKEN_AT)[run] = self->blocks[block].taken_s;
+    FLOATS(runs, USED_AT)[run] = self->blocks[block].used_s;
     return 0;
 }
 
@@ -235,11 +276,11 @@ static int
 take_next(Blocks *self, int64_t taker, long long step, double time_s, int *lost)
 {
     int32_t block = pop(self);
-    int64_t key = self->block_keys[block];
-    self->references[block] = 1;
+    int64_t key = self->blocks[block].key;
+    self->blocks[block].references = 1;
     *lost = key != 0;
     if (key) {
-        if (self->recording && write_row(self, block, key, taker, step, time_s) < 0) {
+        if (self->recording && note_eviction(self, block, key, taker, step, time_s) < 0) {
             return -1;
         }
         remove_key(self, key, block);
@@ -261,9 +302,9 @@ take_next(Blocks *self, int64_t taker, long long step, double time_s, int *lost)
         }
     }
     if (self->recording) {
-        self->taken_s[block] = time_s;
-        self->takers[block] = taker;
-        self->hits[block] = 0;
+        self->blocks[block].taken_s = time_s;
+        self->blocks[block].taker = taker;
+        self->blocks[block].hits = 0;
     }
     return block;
 }
@@ -453,7 +494,7 @@ blocks_unused(Blocks *self, PyObject *const *args, Py_ssize_t nargs)
         return NULL;
     }
     for (long long i = 0; i < stop; i++) {
-        unused += self->references[table[i]] == 0;
+        unused += self->blocks[table[i]].references == 0;
     }
     PyBuffer_Release(&view);
     return PyLong_FromLongLong(unused);
@@ -472,11 +513,11 @@ blocks_touch(Blocks *self, PyObject *const *args, Py_ssize_t nargs)
     }
     for (long long i = 0; i < stop; i++) {
         int64_t block = table[i];
-        if (self->references[block]++ == 0) {
-            self->log[self->position[block]] = 0;
+        if (self->blocks[block].references++ == 0) {
+            self->log[self->blocks[block].position] = 0;
             self->num_free--;
         }
-        self->hits[block]++;
+        self->blocks[block].hits++;
     }
     PyBuffer_Release(&view);
     Py_RETURN_NONE;
@@ -542,16 +583,16 @@ blocks_release(Blocks *self, PyObject *const *args, Py_ssize_t nargs)
     self->head -= rest;
     for (long long i = 0; i < rest; i++) {
         int32_t block = (int32_t)table[blocks - 1 - i];
-        self->references[block] = 0;
+        self->blocks[block].references = 0;
         self->log[self->head + i] = block;
-        self->position[block] = (int32_t)(self->head + i);
+        self->blocks[block].position = (int32_t)(self->head + i);
     }
     self->num_free += rest;
     for (long long i = with_key - 1; i >= 0; i--) {
         int32_t block = (int32_t)table[i];
-        if (--self->references[block] == 0) {
+        if (--self->blocks[block].references == 0) {
             append(self, block);
-            self->used_s[block] = self->now_s;
+            self->blocks[block].used_s = self->now_s;
         }
     }
     PyBuffer_Release(&view);
@@ -592,33 +633,38 @@ blocks_attach_keys(Blocks *self, PyObject *const *args, Py_ssize_t nargs)
         return NULL;
     }
     self->num_keys = self->keys[0].len / 8;
-    self->prints = self->keys[0].buf;
-    self->key_depth = self->keys[1].buf;
     self->first = self->keys[2].buf;
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(attach_rows_doc,
-    "attach_rows(columns, on_full): rows of evicted blocks go to these ten arrays of one length from their\n"
-    "first entry on; `on_full` is called when they are full and must attach others.");
+PyDoc_STRVAR(attach_runs_doc,
+    "attach_runs(columns, blocks, on_full): runs of evicted blocks go to these ten arrays and the ids of the blocks\n"
+    "to another, all of one length, from their first entry on; `on_full` is called when so many blocks were evicted,\n"
+    "and must attach again.");
 
 static PyObject *
-blocks_attach_rows(Blocks *self, PyObject *const *args, Py_ssize_t nargs)
+blocks_attach_runs(Blocks *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    if (expect("attach_rows", nargs, 2) < 0) {
+    if (expect("attach_runs", nargs, 3) < 0) {
         return NULL;
     }
-    if (!PyTuple_Check(args[0]) || PyTuple_GET_SIZE(args[0]) != NUM_COLUMNS) {
-        return PyErr_Format(PyExc_TypeError, "attach_rows takes a tuple of %d arrays", NUM_COLUMNS);
+    if (!PyTuple_Check(args[0]) || PyTuple_GET_SIZE(args[0]) != NUM_RUN_COLUMNS) {
+        return PyErr_Format(PyExc_TypeError, "attach_runs takes a tuple of %d arrays", NUM_RUN_COLUMNS);
     }
-    static const Py_ssize_t items[NUM_COLUMNS] = {8, 8, 8, 8, 8, 8, 8, 8, 8, 8};
-    if (replace(&PyTuple_GET_ITEM(args[0], 0), self->columns, items, NUM_COLUMNS, "columns") < 0) {
+    Py_buffer blocks;
+    if (borrow(args[1], &blocks, 8, 1, "blocks") < 0) {
         return NULL;
     }
-    self->row = 0;
-    self->row_capacity = self->columns[0].len / 8;
-    Py_INCREF(args[1]);
-    Py_XSETREF(self->on_full, args[1]);
+    if (replace(&PyTuple_GET_ITEM(args[0], 0), self->runs, EIGHTS, NUM_RUN_COLUMNS, "columns") < 0) {
+        PyBuffer_Release(&blocks);
+        return NULL;
+    }
+    PyBuffer_Release(&self->run_blocks);
+    self->run_blocks = blocks;
+    self->num_runs = self->num_rows = 0;
+    self->row_capacity = (self->runs[0].len < blocks.len ? self->runs[0].len : blocks.len) / 8;
+    Py_INCREF(args[2]);
+    Py_XSETREF(self->on_full, args[2]);
     self->recording = 1;
     Py_RETURN_NONE;
 }
@@ -626,38 +672,28 @@ blocks_attach_rows(Blocks *self, PyObject *const *args, Py_ssize_t nargs)
 static int
 blocks_init(Blocks *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"arrays", "events", "phantom", NULL};
-    PyObject *arrays, *events, *phantom;
+    static char *names[] = {"records", "log", "events", "phantom", NULL};
+    PyObject *records, *log, *events, *phantom;
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "O!OO!", names, &PyTuple_Type, &arrays, &events, &PySet_Type, &phantom)) {
+            args, kwargs, "OOOO!", names, &records, &log, &events, &PySet_Type, &phantom)) {
         return -1;
     }
-    if (self->events != NULL || PyTuple_GET_SIZE(arrays) != NUM_ARRAYS) {
-        PyErr_Format(PyExc_TypeError, "a pool is made once, of a tuple of %d arrays", NUM_ARRAYS);
+    if (self->events != NULL) {
+        PyErr_SetString(PyExc_TypeError, "a pool is made once");
         return -1;
     }
-    Py_ssize_t blocks = 1;
-    for (int i = 0; i < NUM_ARRAYS; i++) {
-        Py_ssize_t least = i == LOG ? 4 * (blocks + 8) : blocks;
-        if (borrow(PyTuple_GET_ITEM(arrays, i), &self->arrays[i], ARRAY_ITEM[i], least, "an array of the pool") < 0) {
-            return -1;
-        }
-        if (i == REFERENCES) {
-            blocks = self->arrays[i].len / 4;
-        }
+    if (borrow(records, &self->block_records, sizeof(Block), 1, "records of blocks") < 0) {
+        return -1;
+    }
+    Py_ssize_t blocks = self->block_records.len / (Py_ssize_t)sizeof(Block);
+    if (borrow(log, &self->free_log, 4, 4 * (blocks + 8), "the free list") < 0) {
+        return -1;
     }
     self->num_blocks = blocks;
-    self->references = self->arrays[REFERENCES].buf;
-    self->block_keys = self->arrays[BLOCK_KEYS].buf;
-    self->next_same = self->arrays[NEXT_SAME].buf;
-    self->log = self->arrays[LOG].buf;
-    self->position = self->arrays[POSITION].buf;
-    self->taken_s = self->arrays[TAKEN_S].buf;
-    self->used_s = self->arrays[USED_S].buf;
-    self->takers = self->arrays[TAKERS].buf;
-    self->hits = self->arrays[BLOCK_HITS].buf;
+    self->blocks = self->block_records.buf;
+    self->log = self->free_log.buf;
     self->room = blocks + 8;
-    self->log_size = self->arrays[LOG].len / 4;
+    self->log_size = self->free_log.len / 4;
     self->head = self->tail = self->room;
     for (Py_ssize_t block = 1; block < blocks; block++) {
         append(self, (int32_t)block);
@@ -692,12 +728,12 @@ blocks_dealloc(Blocks *self)
 {
     PyObject_GC_UnTrack(self);
     blocks_clear(self);
-    for (int i = 0; i < NUM_ARRAYS; i++) {
-        PyBuffer_Release(&self->arrays[i]);
+    PyBuffer_Release(&self->block_records);
+    PyBuffer_Release(&self->free_log);
+    for (int i = 0; i < NUM_RUN_COLUMNS; i++) {
+        PyBuffer_Release(&self->runs[i]);
     }
-    for (int i = 0; i < NUM_COLUMNS; i++) {
-        PyBuffer_Release(&self->columns[i]);
-    }
+    PyBuffer_Release(&self->run_blocks);
     for (int i = 0; i < 3; i++) {
         PyBuffer_Release(&self->keys[i]);
     }
@@ -741,7 +777,95 @@ common(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
     return result;
 }
 
+/* ---- rows of runs ----------------------------------------------------------------------------- */
+
+/* The rows of one run, from row `at` on; the keys have been checked. */
+static void
+expand_run(const Py_buffer *runs, Py_ssize_t run, const uint64_t *prints, const int32_t *depth, Py_buffer *rows,
+           int64_t at)
+{
+    int64_t count = INTEGERS(runs, COUNT)[run], key = INTEGERS(runs, KEY)[run];
+    int64_t key_stride = INTEGERS(runs, KEY_STRIDE)[run];
+    double time_s = FLOATS(runs, TIME_S)[run];
+    double lifetime_s = time_s - FLOATS(runs, TAKEN_AT)[run], idle_s = time_s - FLOATS(runs, USED_AT)[run];
+    for (int64_t i = 0; i < count; i++) {
+        INTEGERS(rows, ROW_BLOCK_HASH)[at + i] = (int64_t)prints[key + i * key_stride];
+    }
+    for (int64_t i = 0; i < count; i++) {
+        INTEGERS(rows, ROW_DEPTH)[at + i] = depth[key + i * key_stride];
+    }
+    for (int64_t i = at; i < at + count; i++) {
+        FLOATS(rows, ROW_TIME_S)[i] = time_s;
+        FLOATS(rows, ROW_LIFETIME_S)[i] = lifetime_s;
+        FLOATS(rows, ROW_IDLE_S)[i] = idle_s;
+        INTEGERS(rows, ROW_STEP)[i] = INTEGERS(runs, STEP)[run];
+        INTEGERS(rows, ROW_HITS)[i] = INTEGERS(runs, HITS)[run];
+        INTEGERS(rows, ROW_EVICTED_FOR)[i] = INTEGERS(runs, EVICTED_FOR)[run];
+        INTEGERS(rows, ROW_OWNER)[i] = INTEGERS(runs, OWNER)[run];
+    }
+}
+
+PyDoc_STRVAR(expand_doc,
+    "expand(runs, fingerprints, depth, rows): write the rows of runs to nine arrays, which must be as long as the\n"
+    "runs together.  Other threads go on meanwhile.");
+
+static PyObject *
+expand(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    static const Py_ssize_t key_items[2] = {8, 4};
+    Py_buffer runs[NUM_RUN_COLUMNS] = {{0}}, rows[NUM_ROW_COLUMNS] = {{0}}, keys[2] = {{0}};
+    PyObject *result = NULL;
+    if (expect("expand", nargs, 4) < 0) {
+        return NULL;
+    }
+    if (!PyTuple_Check(args[0]) || PyTuple_GET_SIZE(args[0]) != NUM_RUN_COLUMNS || !PyTuple_Check(args[3])
+        || PyTuple_GET_SIZE(args[3]) != NUM_ROW_COLUMNS) {
+        return PyErr_Format(PyExc_TypeError, "expand takes tuples of %d and %d arrays", NUM_RUN_COLUMNS,
+                            NUM_ROW_COLUMNS);
+    }
+    if (replace(&PyTuple_GET_ITEM(args[0], 0), runs, EIGHTS, NUM_RUN_COLUMNS, "runs") < 0
+        || replace(args + 1, keys, key_items, 2, "keys") < 0
+        || replace(&PyTuple_GET_ITEM(args[3], 0), rows, EIGHTS, NUM_ROW_COLUMNS, "rows") < 0) {
+        goto done;
+    }
+    Py_ssize_t num_runs = runs[0].len / 8, num_keys = keys[0].len / 8;
+    int64_t total = 0;
+    for (Py_ssize_t run = 0; run < num_runs; run++) {
+        int64_t count = INTEGERS(runs, COUNT)[run], key = INTEGERS(runs, KEY)[run];
+        int64_t last = key + (count - 1) * INTEGERS(runs, KEY_STRIDE)[run];
+        if (count < 1 || key < 0 || key >= num_keys || last < 0 || last >= num_keys) {
+            PyErr_SetString(PyExc_ValueError, "a run of keys that there are not");
+            goto done;
+        }
+        total += count;
+    }
+    if (total != rows[0].len / 8) {
+        PyErr_SetString(PyExc_ValueError, "the rows are not as many as the runs have");
+        goto done;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    int64_t at = 0;
+    for (Py_ssize_t run = 0; run < num_runs; run++) {
+        expand_run(runs, run, keys[0].buf, keys[1].buf, rows, at);
+        at += INTEGERS(runs, COUNT)[run];
+    }
+    Py_END_ALLOW_THREADS
+    result = Py_NewRef(Py_None);
+done:
+    for (int i = 0; i < NUM_RUN_COLUMNS; i++) {
+        PyBuffer_Release(&runs[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        PyBuffer_Release(&keys[i]);
+    }
+    for (int i = 0; i < NUM_ROW_COLUMNS; i++) {
+        PyBuffer_Release(&rows[i]);
+    }
+    return result;
+}
+
 static PyMethodDef functions[] = {
+    {"expand", (PyCFunction)(void (*)(void))expand, METH_FASTCALL, expand_doc},
     {"common", (PyCFunction)(void (*)(void))common, METH_FASTCALL, common_doc},
     {NULL, NULL, 0, NULL},
 };
@@ -750,14 +874,15 @@ static PyMethodDef functions[] = {
 
 static PyMethodDef blocks_methods[] = {
     FAST(take), FAST(take_each), FAST(find), FAST(unused), FAST(touch), FAST(give_keys), FAST(release),
-    FAST(begin_step), FAST(attach_keys), FAST(attach_rows), {NULL, NULL, 0, NULL},
+    FAST(begin_step), FAST(attach_keys), FAST(attach_runs), {NULL, NULL, 0, NULL},
 };
 
 static PyMemberDef blocks_members[] = {
     {"num_free", T_PYSSIZET, offsetof(Blocks, num_free), READONLY, "Number of free blocks."},
     {"head", T_PYSSIZET, offsetof(Blocks, head), READONLY, "Where the free list begins in its log."},
     {"tail", T_PYSSIZET, offsetof(Blocks, tail), READONLY, "Where the free list ends in its log."},
-    {"row", T_PYSSIZET, offsetof(Blocks, row), READONLY, "Rows written since columns were attached."},
+    {"num_rows", T_PYSSIZET, offsetof(Blocks, num_rows), READONLY, "Blocks in the runs."},
+    {"num_runs", T_PYSSIZET, offsetof(Blocks, num_runs), READONLY, "Runs of evicted blocks."},
     {"evicted_blocks", T_LONGLONG, offsetof(Blocks, evicted_blocks), READONLY, "Keys that left the cache, in total."},
     {"now_s", T_DOUBLE, offsetof(Blocks, now_s), 0, "The time."},
     {"step", T_LONGLONG, offsetof(Blocks, step), READONLY, "The step in which blocks change hands."},

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import repeat
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from sim.fast.kernel import KernelPool
+from sim.fast.kernel import Columns, KernelPool
 from sim.fast.pool import HIT_BITS, Evicted, FastPool, Takers
 
 BUFFERED_ROWS = 1 << 16
@@ -43,17 +44,12 @@ def eviction_rows(sink: Sink, pool: FastPool | KernelPool) -> Callable[[], None]
         pool.log = rows = EvictionRows(sink, pool)
         return rows.flush
 
-    no_group = np.zeros(BUFFERED_ROWS, dtype=np.int64)
+    def columns(count: int, make: Callable[[], Columns]) -> Columns:
+        return make() | {"group": np.zeros(count, dtype=np.int64)}
 
-    def append(columns: dict[str, npt.NDArray[Any]]) -> None:
-        rows = {}
-        for name, values in columns.items():
-            rows[name] = values
-            if name == "block_id":
-                rows["group"] = no_group[: len(values)]
-        sink.append("evictions", rows)
-
-    return pool.record(BUFFERED_ROWS, append)
+    return pool.record(
+        BUFFERED_ROWS, lambda count, make: sink.append_later("evictions", count, partial(columns, count, make))
+    )
 
 
 class EvictionRows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,14 +22,33 @@ else:
     Blocks = object if _KERNEL is None else _KERNEL.Blocks
 
 I64Array = npt.NDArray[np.int64]
+AnyArray = npt.NDArray[Any]
+Columns = dict[str, AnyArray]
+
+#: kinds of the columns in which the kernel notes runs of evicted blocks: seven of integers, three of seconds
+_RUN_KINDS = (np.int64,) * 7 + (np.float64,) * 3
 
 _LINE = 64  # bytes of a line of the processor's cache
 
-# columns of rows of evicted blocks, in the kernel's order
-ROW_COLUMNS: dict[str, type] = {
+# what the kernel knows of a block
+_RECORD = np.dtype(
+    [
+        ("key", np.int64),
+        ("taken_s", np.float64),
+        ("used_s", np.float64),
+        ("taker", np.int64),
+        ("references", np.int32),
+        ("hits", np.int32),
+        ("next_same", np.int32),
+        ("position", np.int32),
+        ("unused", np.void, 16),
+    ]
+)
+
+# columns of rows of evicted blocks, but for their ids, in the kernel's order
+_ROW_COLUMNS: dict[str, type] = {
     "time_s": np.float64,
     "step": np.int64,
-    "block_id": np.int64,
     "block_hash": np.uint64,
     "depth_blocks": np.int64,
     "lifetime_s": np.float64,
@@ -66,14 +86,12 @@ class KernelPool(Blocks):
         self.keys = keys
         self.events = events
         self.phantom: set[int] = set()
-        i32, i64, f64 = np.int32, np.int64, np.float64
-        references, block_keys, next_same, position, taken_s, used_s, takers, hits = _spread(
-            num_blocks, (i32, i64, i32, i32, f64, f64, i64, i32)
-        )
-        self.references, self._block_keys, self._next_same = references, block_keys, next_same
-        self._log = np.zeros(4 * (num_blocks + 8), dtype=np.int32)
-        state = (references, block_keys, next_same, self._log, position, taken_s, used_s, takers, hits)
-        super().__init__(state, events, self.phantom)
+        # filled rather than asked for as zeros, which do not get large pages: blocks are visited in no order
+        self._records = np.empty(num_blocks, dtype=_RECORD)
+        self._records.view(np.uint8)[:] = 0
+        self._log = np.empty(4 * (num_blocks + 8), dtype=np.int32)
+        self.references: AnyArray = self._records["references"]
+        super().__init__(self._records, self._log, events, self.phantom)
         keys.on_growth(self._attach)
 
     def _attach(self) -> None:
@@ -84,24 +102,26 @@ class KernelPool(Blocks):
         part = self._log[self.head : self.tail]
         return np.asarray(part[part != 0], dtype=np.int64)
 
-    def record(self, rows: int, on_full: Callable[[dict[str, npt.NDArray[Any]]], None]) -> Callable[[], None]:
-        """From now on evicted blocks get rows; `on_full` is given their columns, `rows` rows at a time.
+    def record(self, rows: int, on_full: Callable[[int, Callable[[], Columns]], None]) -> Callable[[], None]:
+        """From now on evicted blocks are noted; for every `rows` of them `on_full` is told.
 
-        Returns what hands over the rows that are left.
+        It is given how many there are and what makes the columns of their rows, at any later time and in
+        any thread.  Returns what hands over those that are left.
         """
-        columns: dict[str, npt.NDArray[Any]] = {}
+        runs = tuple(_spread(rows, _RUN_KINDS))
+        blocks = np.empty(rows, dtype=np.int64)
 
         def hand_over() -> None:
-            done, count = dict(columns), self.row
-            attach()
+            nonlocal blocks
+            count, evicted = self.num_rows, blocks
+            noted = tuple([column[: self.num_runs].copy() for column in runs])
+            blocks = np.empty(rows, dtype=np.int64)
+            self.attach_runs(runs, blocks, hand_over)
             if count:
-                on_full({name: values[:count] for name, values in done.items()})
+                # tables of keys only grow, into new arrays
+                on_full(count, partial(_expand, evicted[:count], noted, self.keys.fingerprints, self.keys.depth))
 
-        def attach() -> None:
-            columns.update(zip(ROW_COLUMNS, _spread(rows, list(ROW_COLUMNS.values()), np.empty), strict=True))
-            self.attach_rows(tuple(columns.values()), hand_over)
-
-        attach()
+        self.attach_runs(runs, blocks, hand_over)
         return hand_over
 
     def check(self) -> None:
@@ -109,14 +129,19 @@ class KernelPool(Blocks):
         free = self.free_blocks()
         if self.num_free != len(free):
             raise InvariantError(f"the free list counts {self.num_free} blocks but holds {len(free)}")
-        further = int(np.count_nonzero(self._next_same))
-        check_pool(free, self.references, self._block_keys, self.keys, further)
+        further = int(np.count_nonzero(self._records["next_same"]))
+        check_pool(free, self.references, self._records["key"], self.keys, further)
 
 
-def _spread(
-    length: int, kinds: Sequence[type], make: Callable[..., npt.NDArray[np.uint8]] = np.zeros
-) -> list[npt.NDArray[Any]]:
-    """Arrays in one piece of memory, made by `make`, which begin at different distances
+def _expand(blocks: I64Array, runs: tuple[AnyArray, ...], fingerprints: AnyArray, depth: AnyArray) -> Columns:
+    """The rows of blocks that were noted in runs."""
+    columns = _spread(len(blocks), list(_ROW_COLUMNS.values()))
+    _KERNEL.expand(runs, fingerprints, depth, tuple(columns))
+    return {"block_id": blocks} | dict(zip(_ROW_COLUMNS, columns, strict=True))
+
+
+def _spread(length: int, kinds: Sequence[type]) -> list[AnyArray]:
+    """Empty arrays in one piece of memory, which begin at different distances
     from a page's start.
 
     The kernel walks along all of them at once; at equal distances they would fight for the same lines
@@ -124,7 +149,7 @@ def _spread(
     """
     sizes = [np.dtype(kind).itemsize for kind in kinds]
     starts = np.cumsum([0] + [-(-length * size // _LINE) * _LINE + 5 * _LINE for size in sizes])
-    memory = make(int(starts[-1]), dtype=np.uint8)
+    memory = np.empty(int(starts[-1]), dtype=np.uint8)
     return [
         memory[start : start + length * size].view(kind)
         for start, size, kind in zip(starts.tolist(), sizes, kinds, strict=False)

@@ -59,10 +59,12 @@ class KeyTable:
 
     def __init__(self, capacity: int = 1 << 24) -> None:
         self.size = 1
-        # memory that is asked for and never touched costs nothing, so there is room to grow
+        # memory that is asked for and never touched costs nothing, so there is room to grow; `empty` gets large
+        # pages where `zeros` does not
         self.fingerprints: U64Array = np.empty(capacity, dtype=np.uint64)
         self.depth: I32Array = np.empty(capacity, dtype=np.int32)
-        self.first_block: I32Array = np.zeros(capacity, dtype=np.int32)
+        self.first_block: I32Array = np.empty(capacity, dtype=np.int32)
+        self.first_block[0] = 0
         self.others: dict[int, list[int]] = {}
         self.eager = 0
         self._runs: dict[int, _Run] = {}
@@ -137,6 +139,7 @@ class KeyTable:
             self._grow(end)
         self.fingerprints[base:end] = fingerprints
         self.depth[base:end] = np.arange(depth, depth + len(fingerprints), dtype=np.int32)
+        self.first_block[base:end] = 0
         self.size = end
         return base
 
@@ -144,7 +147,7 @@ class KeyTable:
         capacity = max(needed, 4 * len(self.depth))
         self.fingerprints = _larger(self.fingerprints, self.size, np.empty(capacity, dtype=np.uint64))
         self.depth = _larger(self.depth, self.size, np.empty(capacity, dtype=np.int32))
-        self.first_block = _larger(self.first_block, self.size, np.zeros(capacity, dtype=np.int32))
+        self.first_block = _larger(self.first_block, self.size, np.empty(capacity, dtype=np.int32))
         if self._grown is not None:
             self._grown()
 

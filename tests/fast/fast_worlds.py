@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sim.core.cache_groups import KVCacheGroup
 from sim.core.scheduler_config import SchedulerConfig
 from sim.engine.requests import door
+from sim.recording.schema import TABLES
 from workloads.spec import LoRA, MultiModalItem, RequestSpec, Segment, merge_pieces
 
 
@@ -40,7 +41,8 @@ class Rows:
         self.append(table, make())
 
     def append(self, table, columns):
-        self.rows[table] += zip(*(np.asarray(column).tolist() for column in columns.values()), strict=True)
+        names = [column.name for column in TABLES[table]]
+        self.rows[table] += zip(*(np.asarray(columns[name]).tolist() for name in names), strict=True)
 
 
 class UnevenSteps:

@@ -22,6 +22,13 @@ def made(blocks=6):
     return kernel.KernelPool(blocks, keys), np.zeros(8, dtype=np.int64)
 
 
+def expand(table, *, runs, key):
+    count = np.array(runs, dtype=np.int64)
+    columns = (count, count, count, count * 0 + key, count * 0, *(count,) * 5)
+    prints, depth = np.zeros(16, dtype=np.uint64), np.zeros(16, dtype=np.int32)
+    kernel._KERNEL.expand(columns, prints, depth, (table[:2],) * 9)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -39,9 +46,16 @@ def made(blocks=6):
         (lambda pool, table: pool.find([(0, 1)], 1, table), "a span is a tuple"),
         (lambda pool, table: pool.give_keys([(0, 1, 3)], table, 0, 9), "no entry 8"),
         (lambda pool, table: pool.release(table, 1, 2), "2 of 1 blocks"),
-        (lambda pool, table: pool.attach_rows((table,), print), "a tuple of 10 arrays"),
+        (lambda pool, table: pool.attach_runs((table,), table, print), "a tuple of 10 arrays"),
+        (lambda pool, table: pool.attach_runs((table,) * 10, table.astype(np.int32), print), "items of 8 bytes"),
+        (lambda pool, table: pool.attach_runs((table,) * 9 + (table[:3],), table, print), "at least 8 items"),
         (lambda pool, table: pool.attach_keys(table, table, table), "items of 4 bytes"),
-        (lambda pool, table: kernel.Blocks((table,), None, set()), "a tuple of 9 arrays"),
+        (lambda pool, table: kernel.Blocks(table, table, None, set()), "items of 64 bytes"),
+        (lambda pool, table: kernel.Blocks(pool._records, pool._log[:9], None, set()), "the free list"),
+        (lambda pool, table: kernel.Blocks.__init__(pool, pool._records, pool._log, None, set()), "made once"),
+        (lambda pool, table: expand(table, runs=[1], key=16), "keys that there are not"),
+        (lambda pool, table: expand(table, runs=[0], key=1), "keys that there are not"),
+        (lambda pool, table: expand(table, runs=[3], key=1), "not as many"),
     ],
 )
 def test_refused(call, message):
@@ -54,7 +68,7 @@ def test_refused(call, message):
 
 def test_rows_for_which_nobody_makes_room_are_an_error():
     pool, table = made()
-    pool.attach_rows(tuple(np.zeros(1, dtype=kind) for kind in kernel.ROW_COLUMNS.values()), lambda: None)
+    pool.attach_runs((np.zeros(1, dtype=np.int64),) * 10, np.zeros(1, dtype=np.int64), lambda: None)
     pool.keys.size = 4
     pool.take(3, 0, table, 0)
     pool.give_keys([(0, 1, 3)], table, 0, 3)
