@@ -23,6 +23,7 @@ from sim.engine.choice import choose_decider
 from sim.engine.clock import Clock
 from sim.engine.requests import door
 from sim.errors import InvariantError
+from sim.fast.kernel import compiled
 from sim.recording.kv_events import KVEventWriter
 from sim.recording.miss_observer import watched_group
 from sim.recording.miss_summary import miss_definitions, miss_figures
@@ -257,6 +258,7 @@ def _manifest(config: ExperimentConfig, command: str | None, started: float) -> 
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "python": platform.python_version(),
         "platform": platform.platform(),
+        "compiled_kernels": compiled(),
         "packages": {name: metadata.version(name) for name in ("numpy", "simpy", "pyarrow", "pydantic")},
     }
 

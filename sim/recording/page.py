@@ -19,7 +19,7 @@ same, so that nothing can change, or with `--overwrite`.
 
 | File | What |
 |---|---|
-| `manifest.json` | status, versions, seed, command, inputs with SHA-256, wall time, memory, rows; written last |
+| `manifest.json` | status, versions, whether kernels were compiled, seed, command, inputs with SHA-256, wall time, memory, rows; written last |
 | `config.yaml` | the configuration as resolved, every default written out; `kvsim run` takes it |
 | `summary.json` | the figures below, with their definitions; the same to the byte for the same configuration |
 | `requests`, `steps`, `evictions`, `stalls` `.parquet` | the tables below, in row groups of 65,536 rows |
@@ -32,7 +32,8 @@ files without a footer, which no reader takes for a table. The next run of the s
 
 All times are simulated seconds from the start of the workload; the manifest alone knows the wall clock.
 Same configuration and seed: the same bytes in every table and in `summary.json`. The tables are the same
-whichever implementation (`fast` or `reference`) decided; the summary says which it was.
+whichever implementation (`fast` or `reference`) decided; the summary says which it was, and the manifest whether
+it had compiled kernels.
 
 ```python
 from sim.recording.results import RunResult
