@@ -1,9 +1,11 @@
 """kvsim beside other simulators on one trace, process against process.
 
-    python benchmarks/peers.py TRACE [--dynamo PYTHON] [--rounds 5] [--blocks 262144] [--set engine.KEY=VALUE …]
+    python benchmarks/peers.py TRACE [--dynamo PYTHON] [--ourselves] [--rounds 5] [--blocks 262144]
+                               [--set engine.KEY=VALUE …]
 
 Installs nothing: `--dynamo` names a Python that has `ai-dynamo` (its offline replay is run), and without it
-kvsim runs alone.  Rounds alternate between the peers; medians count.  Wall time is what counts on a quiet
+kvsim runs alone.  `--ourselves` adds kvsim without recording steps and evictions, and kvsim without its
+compiled kernels.  Rounds alternate between the peers; medians count.  Wall time is what counts on a quiet
 machine; processor time is shown beside it because it says more on a busy one.
 """
 
@@ -33,16 +35,25 @@ class Cost(NamedTuple):
     memory_mib: float
 
 
-def measure(command: list[str], folder: Path) -> Cost:
+class Run(NamedTuple):
+    """What to run, and what to add to the environment."""
+
+    command: list[str]
+    environment: dict[str, str]
+
+
+def measure(run: Run, folder: Path) -> Cost:
     """Run a command to its end.  Raises `SystemExit` with the end of its output when it fails."""
     with (folder / "output.txt").open("wb") as output:
         start = time.perf_counter()
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=folder)
+        process = subprocess.Popen(
+            run.command, stdout=output, stderr=subprocess.STDOUT, cwd=folder, env=os.environ | run.environment
+        )
         _, status, usage = os.wait4(process.pid, 0)
         wall_s = time.perf_counter() - start
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise SystemExit(f"{' '.join(command)}\n{(folder / 'output.txt').read_text()[-2000:]}")
+        raise SystemExit(f"{' '.join(run.command)}\n{(folder / 'output.txt').read_text()[-2000:]}")
     return Cost(wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
@@ -68,6 +79,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trace", type=Path)
     parser.add_argument("--dynamo", metavar="PYTHON")
+    parser.add_argument("--ourselves", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--blocks", type=int, default=262_144)
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
@@ -75,7 +87,12 @@ def main() -> None:
     trace = arguments.trace.resolve()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        commands = {"kvsim": kvsim_command(trace, arguments.blocks, arguments.settings, folder)}
+        ours = kvsim_command(trace, arguments.blocks, arguments.settings, folder)
+        runs = {"kvsim": Run(ours, {})}
+        if arguments.ourselves:
+            plain_recording = ["--set", "recording.steps=false", "--set", "recording.evictions=false"]
+            runs["requests only"] = Run(ours + plain_recording, {})
+            runs["no kernels"] = Run(ours, {"KVSIM_KERNEL": "off"})
         if arguments.dynamo:
             plain = folder / "trace.jsonl"
             if trace.suffix == ".gz":
@@ -83,24 +100,23 @@ def main() -> None:
                     shutil.copyfileobj(packed, target)
             else:
                 shutil.copyfile(trace, plain)
-            commands["dynamo"] = dynamo_command(arguments.dynamo, plain, arguments.blocks)
+            runs["dynamo"] = Run(dynamo_command(arguments.dynamo, plain, arguments.blocks), {})
         else:
             print("no --dynamo: kvsim runs alone", file=sys.stderr)
-        costs: dict[str, list[Cost]] = {name: [] for name in commands}
+        costs: dict[str, list[Cost]] = {name: [] for name in runs}
         for _ in range(arguments.rounds):
-            for name, command in commands.items():
+            for name, run in runs.items():
                 shutil.rmtree(folder / "results", ignore_errors=True)
-                costs[name].append(measure(command, folder))
-    print(f"{'':8} {'wall s':>8} {'processor s':>12} {'memory MiB':>11}   medians of {arguments.rounds}")
+                costs[name].append(measure(run, folder))
+    print(f"{'':13} {'wall s':>8} {'processor s':>12} {'memory MiB':>11}   medians of {arguments.rounds}")
     medians = {
         name: Cost(*(statistics.median(column) for column in zip(*rows, strict=True))) for name, rows in costs.items()
     }
     for name, cost in medians.items():
-        print(f"{name:8} {cost.wall_s:8.2f} {cost.processor_s:12.2f} {cost.memory_mib:11.0f}")
-    if "dynamo" in medians:
-        ours, theirs = medians["kvsim"], medians["dynamo"]
-        ratios = theirs.wall_s / ours.wall_s, theirs.processor_s / ours.processor_s
-        print(f"dynamo / kvsim: {ratios[0]:.2f} by wall time, {ratios[1]:.2f} by processor time")
+        print(f"{name:13} {cost.wall_s:8.2f} {cost.processor_s:12.2f} {cost.memory_mib:11.0f}")
+    for name in list(medians)[1:]:
+        ratio = [other / own for other, own in zip(medians[name], medians["kvsim"], strict=True)]
+        print(f"{name} / kvsim: {ratio[0]:.2f} by wall time, {ratio[1]:.2f} by processor time")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ same, so that nothing can change, or with `--overwrite`.
 
 | File | What |
 |---|---|
-| `manifest.json` | status, versions, whether kernels were compiled, seed, command, inputs with SHA-256, wall time, memory, rows; written last |
+| `manifest.json` | status, versions, kernels, seed, command, inputs with SHA-256, cost in time and memory, rows |
 | `config.yaml` | the configuration as resolved, every default written out; `kvsim run` takes it |
 | `summary.json` | the figures below, with their definitions; the same to the byte for the same configuration |
 | `requests`, `steps`, `evictions`, `stalls` `.parquet` | the tables below, in row groups of 65,536 rows |
