@@ -6,12 +6,35 @@ must end it instead, as *rejected*, with the reason and the numbers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
+from sim.core.hashing import PlaceholderRange
 from sim.core.request import Request
 from sim.core.scheduler import Scheduler
 from sim.core.scheduler_config import SchedulerConfig
 from sim.core.scheduler_output import SchedulerOutput
+
+
+class Asked(Protocol):
+    """What is looked at of a request that arrives; a `Request` has it, and so may less than one."""
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Length of the prompt."""
+
+    @property
+    def max_tokens(self) -> int:
+        """The most tokens it may answer."""
+
+    @property
+    def mm_hashes(self) -> Sequence[str]:
+        """Identifiers of its multimodal items."""
+
+    @property
+    def mm_positions(self) -> Sequence[PlaceholderRange]:
+        """Where these stand in the prompt."""
 
 
 class Admission:
@@ -27,7 +50,7 @@ class Admission:
         self._all_full = all(group.window is None for group in config.groups)
         self._beginnings: WeakKeyDictionary[Request, set[tuple[int, int]]] = WeakKeyDictionary()
 
-    def why_never(self, request: Request) -> str | None:
+    def why_never(self, request: Asked) -> str | None:
         """Why the request can never end, or None; remembers the lengths of its multimodal items."""
         if request.num_prompt_tokens == 0:
             return "the prompt is empty"
@@ -35,7 +58,7 @@ class Admission:
             return f"no output tokens are asked for (max_tokens {request.max_tokens})"
         return self._too_long(request) or self._too_large(request) or self._items_never(request)
 
-    def _too_long(self, request: Request) -> str | None:
+    def _too_long(self, request: Asked) -> str | None:
         limit = self.config.max_model_len
         if request.num_prompt_tokens > limit:
             return f"the prompt of {request.num_prompt_tokens} tokens is longer than max_model_len {limit}"
@@ -46,7 +69,7 @@ class Admission:
             )
         return None
 
-    def _too_large(self, request: Request) -> str | None:
+    def _too_large(self, request: Asked) -> str | None:
         # the last token that is sampled needs no slot
         whole = min(request.num_prompt_tokens + request.max_tokens - 1, self.config.max_model_len)
         usable = self.config.num_gpu_blocks - 1
@@ -67,7 +90,9 @@ class Admission:
                 needed += -(-tokens // group.block_size) - first_kept
         return needed
 
-    def _items_never(self, request: Request) -> str | None:
+    def _items_never(self, request: Asked) -> str | None:
+        if not request.mm_hashes:
+            return None
         config = self.config
         limits = (
             (config.encoder_capacity, "the encoder cache", True),

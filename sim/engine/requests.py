@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from sim.core.admission import Admission
 from sim.core.scheduler_config import SchedulerConfig
-from sim.core.spec_request import request_from_spec
-from workloads.spec import RequestSpec
+from workloads.spec import MultiModalItem, RequestSpec
+
+
+class _Asked(NamedTuple):
+    num_prompt_tokens: int
+    max_tokens: int
+    mm_hashes: Sequence[str]
+    mm_positions: tuple[MultiModalItem, ...]
 
 
 def max_tokens_of(spec: RequestSpec) -> int:
@@ -22,6 +29,7 @@ def door(config: SchedulerConfig) -> Callable[[RequestSpec], str | None]:
     def why_never(spec: RequestSpec) -> str | None:
         if spec.output_tokens <= 0:
             return f"no output tokens are to be answered (output_tokens {spec.output_tokens})"
-        return admission.why_never(request_from_spec(spec, None, index=-1, arrival_time=0.0))
+        identifiers = [item.identifier for item in spec.mm_items]
+        return admission.why_never(_Asked(spec.prompt_tokens, max_tokens_of(spec), identifiers, spec.mm_items))
 
     return why_never
