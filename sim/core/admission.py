@@ -48,6 +48,7 @@ class Admission:
         self.config = config
         self._item_lengths: dict[str, int] = {}
         self._all_full = all(group.window is None for group in config.groups)
+        self._states: WeakKeyDictionary[Request, set[tuple[int, ...]]] = WeakKeyDictionary()
         self._beginnings: WeakKeyDictionary[Request, set[tuple[int, int]]] = WeakKeyDictionary()
 
     def why_never(self, request: Asked) -> str | None:
@@ -120,12 +121,21 @@ class Admission:
         of earlier batches (empty ones have none) are still to come, which may change what can be scheduled.
         """
         found: list[tuple[Request, str]] = []
-        if output.preempted and not scheduler.running:
-            # the last to be preempted had the whole pool to itself by then
+        if output.preempted:
             request = output.preempted[-1]
-            if self._no_further_than_before(scheduler, request):
+            others = len(scheduler.running)
+            if not others and self._no_further_than_before(scheduler, request):
+                # it had the whole pool to itself by then
                 found.append(
                     (request, f"alone in the engine it lacks blocks at {request.num_tokens} tokens ({self._pool()})")
+                )
+            elif others and self._all_as_before(scheduler, request):
+                found.append(
+                    (
+                        request,
+                        f"it gives way at {request.num_tokens} tokens again and again to {others} "
+                        f"request{'s' * (others > 1)} that cannot go on beside it ({self._pool()})",
+                    )
                 )
         elif not output.scheduled and not output.preempted and not others_in_flight:
             if scheduler.running:
@@ -155,6 +165,26 @@ class Admission:
         if beginning in earlier:
             return True
         earlier.add(beginning)
+        return False
+
+    def _all_as_before(self, scheduler: Scheduler, request: Request) -> bool:
+        """Whether a request gives way in a state of the whole engine in which it did so before.
+
+        Nobody has come, ended or got a token in between, and from the same state the same steps follow.
+        What the others would find in the cache is only looked up once all else was there before.
+        """
+        running = tuple((other.index, other.num_tokens, other.num_computed_tokens) for other in scheduler.running)
+        waiting = tuple((other.index, other.num_tokens) for other in scheduler.waiting)
+        state: tuple[int, ...] = (hash(running), hash(waiting))
+        earlier = self._states.setdefault(request, set())
+        if state not in earlier:
+            earlier.add(state)
+            return False
+        found = hash(tuple(scheduler.kv_cache_manager.get_computed_blocks(other)[1] for other in scheduler.waiting))
+        state = (*state, found)
+        if state in earlier:
+            return True
+        earlier.add(state)
         return False
 
     def _why_not_admitted(self, request: Request) -> str:

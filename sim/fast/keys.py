@@ -81,6 +81,7 @@ class KeyTable:
         Marks as `eager` the requests whose answers another one quotes while they are running: the
         scheduler then may not put off giving keys to the blocks of their answers.
         """
+        fingerprints = np.ascontiguousarray(fingerprints)
         spans: list[Span] = []
         at, blocks = 0, len(fingerprints)
         runs, known = self._runs, self.fingerprints
@@ -106,6 +107,7 @@ class KeyTable:
 
     def find(self, fingerprints: U64Array) -> I64Array:
         """Keys of the longest prefix of these fingerprints that is known; nothing is added."""
+        fingerprints = np.ascontiguousarray(fingerprints)
         parts: list[I64Array] = []
         at, blocks = 0, len(fingerprints)
         common = _KERNEL.common if _KERNEL is not None else _common

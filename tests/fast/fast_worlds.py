@@ -5,7 +5,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from hypothesis import reject
 from hypothesis import strategies as st
 
 from sim.core.cache_groups import KVCacheGroup
@@ -77,9 +76,7 @@ def play(decider, world):
             idle = True
             continue
         turns += 1
-        if turns >= 1500:
-            assert decider.name == "reference", "the fast engine turns for ever and the readable one did not"
-            reject()  # two requests may preempt each other for ever, and the readable engine does not notice
+        assert turns < 3000, f"the {decider.name} engine turns for ever"
         end = decider.advance(now, events[0][0] if events else math.inf)
         told = decider.take_ended()
         ended += told

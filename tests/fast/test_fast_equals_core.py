@@ -1,5 +1,7 @@
 """On random tiny worlds the fast path tells exactly what the readable engine tells."""
 
+import dataclasses
+
 import pytest
 from fast_worlds import Rows, UnevenSteps, World, play, worlds
 from hypothesis import HealthCheck, given, settings
@@ -31,6 +33,7 @@ def compare(world):
         assert len(fast_rows[table]) == len(rows[table]), table
     assert fast_ended == ended
     assert fast_free == free
+    return ended
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -113,3 +116,31 @@ def test_a_key_that_a_decode_gives_lets_a_waiting_request_start_in_the_same_step
     first = RequestSpec("r0", 0.0, (Segment(1, 0, 8),), 5, 10)
     quoting = RequestSpec("r1", 0.0, (Segment(1, 0, 8), Segment(10, 0, 5)), 1, 11)
     compare(World(config, [first, quoting], [], 0.0))
+
+
+def test_two_that_take_each_others_blocks_in_turn_come_to_an_end():
+    config = SchedulerConfig(
+        num_gpu_blocks=6,
+        groups=(KVCacheGroup("full", 1),),
+        max_num_seqs=2,
+        max_num_batched_tokens=3,
+        max_model_len=16,
+        enable_prefix_caching=False,
+        scheduling_policy="priority",
+        long_prefill_token_threshold=1,
+        scheduler_reserve_full_isl=False,
+    )
+    lengths = [(1, 1), (3, 2), (1, 5)]
+    specs = [
+        RequestSpec(f"r{number}", 0.0, (Segment(1, 0, prompt),), output, 1000 + number)
+        for number, (prompt, output) in enumerate(lengths)
+    ]
+    for asynchronous in (False, True):
+        told = compare(World(dataclasses.replace(config, async_scheduling=asynchronous), specs, [], 0.0))
+        assert [end[1] for end in told].count("finished") >= 2
+    rejected = compare(World(config, specs, [], 0.0))[1]
+    assert rejected[:3] == (
+        2,
+        "rejected",
+        "it gives way at 5 tokens again and again to 1 request that cannot go on beside it (5 usable blocks)",
+    )
