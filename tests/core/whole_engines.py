@@ -189,8 +189,9 @@ class World:
             assert entry.num_computed + entry.num_tokens <= max(known, entry.request.num_tokens) + 2
             if 0 < threshold < entry.num_tokens:
                 # only one beside whom nobody runs or waits, but for those that were passed over
-                assert self.scheduler.running == [entry.request]
-                assert len(before) == 1 or config.max_loras is not None or any(r.mm_hashes for r in self.scheduler.waiting)
+                assert all(other is entry.request for other in self.scheduler.running)
+                passed_over = config.max_loras is not None or any(other.mm_hashes for other in self.scheduler.waiting)
+                assert len(before) == 1 or passed_over
             if not entry.starts:
                 assert entry.num_computed == computed, "a running request goes on where it was"
             else:
