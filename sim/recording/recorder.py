@@ -195,7 +195,9 @@ class TableWriter:
             self._schema,
             compression="snappy",
             use_dictionary=[column.name for column in columns if column.kind == "string"],
-            column_encoding={c.name: _ENCODINGS[c.kind] for c in columns if c.kind in _ENCODINGS},
+            column_encoding={
+                c.name: "PLAIN" if c.repeats else _ENCODINGS[c.kind] for c in columns if c.kind in _ENCODINGS
+            },
             write_statistics=False,
         )
 

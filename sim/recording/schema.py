@@ -8,13 +8,17 @@ Kind = Literal["int64", "uint64", "float64", "string"]
 
 
 class Column(NamedTuple):
-    """One column: its name, Parquet type, unit ("" for a plain number or text), meaning, and whether it may be null."""
+    """One column: its name, Parquet type, unit ("" for a plain number or text), meaning, and whether it may be null.
+
+    `repeats`: many rows one after another have the same number, so that compression alone makes it small.
+    """
 
     name: str
     kind: Kind
     unit: str
     meaning: str
     nullable: bool = False
+    repeats: bool = False
 
 
 def _int(name: str, unit: str, meaning: str, nullable: bool = False) -> Column:
@@ -27,6 +31,10 @@ def _seconds(name: str, meaning: str, nullable: bool = False) -> Column:
 
 def _text(name: str, meaning: str, nullable: bool = False) -> Column:
     return Column(name, "string", "", meaning, nullable)
+
+
+def _repeated(column: Column) -> Column:
+    return column._replace(repeats=True)
 
 
 REQUESTS = (
@@ -77,17 +85,17 @@ STEPS = (
 )
 
 EVICTIONS = (
-    _seconds("time_s", "start of the step that evicted it"),
-    _int("step", "", "that step"),
+    _repeated(_seconds("time_s", "start of the step that evicted it")),
+    _repeated(_int("step", "", "that step")),
     _int("block_id", "", "the block"),
-    _int("group", "", "KV cache group of the key that was lost"),
+    _repeated(_int("group", "", "KV cache group of the key that was lost")),
     Column("block_hash", "uint64", "", "low 64 bits of the block's hash, or its content fingerprint"),
     _int("depth_blocks", "blocks", "place in its chain: 0 = the first block of a prompt"),
-    _seconds("lifetime_s", "since the block was allocated for this content"),
-    _seconds("idle_s", "since its last use, when the last request that held it let go"),
-    _int("hits", "", "times that a request found it in the cache"),
-    _int("evicted_for_request_index", "", "the request that needed the room"),
-    _int("owner_request_index", "", "the request that computed it"),
+    _repeated(_seconds("lifetime_s", "since the block was allocated for this content")),
+    _repeated(_seconds("idle_s", "since its last use, when the last request that held it let go")),
+    _repeated(_int("hits", "", "times that a request found it in the cache")),
+    _repeated(_int("evicted_for_request_index", "", "the request that needed the room")),
+    _repeated(_int("owner_request_index", "", "the request that computed it")),
 )
 
 STALLS = (
