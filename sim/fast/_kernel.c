@@ -777,6 +777,41 @@ common(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
     return result;
 }
 
+PyDoc_STRVAR(add_keys_doc,
+    "add_keys(fingerprints, at, known, depths, first, base): from key `base` on, the fingerprints from `at` on get\n"
+    "keys: their depth is their place, and no block has them yet.");
+
+static PyObject *
+add_keys(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    static const Py_ssize_t items[3] = {8, 4, 4};
+    Py_buffer fresh, keys[3] = {{0}};
+    long long at, base;
+    if (expect("add_keys", nargs, 6) < 0 || integers(args + 1, 1, &at) < 0 || integers(args + 5, 1, &base) < 0
+        || PyObject_GetBuffer(args[0], &fresh, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    PyObject *result = NULL;
+    if (replace(args + 2, keys, items, 3, "keys") == 0) {
+        long long count = fresh.len / 8 - at;
+        if (at < 0 || base < 0 || count < 0 || base + count > keys[0].len / 8) {
+            PyErr_SetString(PyExc_ValueError, "no room for so many keys");
+        } else {
+            memcpy((uint64_t *)keys[0].buf + base, (uint64_t *)fresh.buf + at, (size_t)count * 8);
+            memset((int32_t *)keys[2].buf + base, 0, (size_t)count * 4);
+            for (long long i = 0; i < count; i++) {
+                ((int32_t *)keys[1].buf)[base + i] = (int32_t)(at + i);
+            }
+            result = Py_NewRef(Py_None);
+        }
+        for (int i = 0; i < 3; i++) {
+            PyBuffer_Release(&keys[i]);
+        }
+    }
+    PyBuffer_Release(&fresh);
+    return result;
+}
+
 /* ---- rows of runs ----------------------------------------------------------------------------- */
 
 /* The rows of one run, from row `at` on; the keys have been checked. */
@@ -865,6 +900,7 @@ done:
 }
 
 static PyMethodDef functions[] = {
+    {"add_keys", (PyCFunction)(void (*)(void))add_keys, METH_FASTCALL, add_keys_doc},
     {"expand", (PyCFunction)(void (*)(void))expand, METH_FASTCALL, expand_doc},
     {"common", (PyCFunction)(void (*)(void))common, METH_FASTCALL, common_doc},
     {NULL, NULL, 0, NULL},

@@ -90,7 +90,7 @@ class KeyTable:
             head = int(fingerprints[at])
             run = runs.get(head)
             if run is None:
-                run = _Run(self._add(fingerprints[at:], at), blocks - at, request)
+                run = _Run(self._add(fingerprints, at), blocks - at, request)
                 runs[head] = run
                 request.run = run
                 spans.append(Span(at, run.base, run.length))
@@ -133,15 +133,18 @@ class KeyTable:
         if request.eager:
             self.eager -= 1
 
-    def _add(self, fingerprints: U64Array, depth: int) -> int:
-        """Make new keys; the first one is returned."""
+    def _add(self, fingerprints: U64Array, at: int) -> int:
+        """Make new keys of the fingerprints from `at` on, their depth; the first one is returned."""
         base = self.size
-        end = base + len(fingerprints)
+        end = base + len(fingerprints) - at
         if end > len(self.depth):
             self._grow(end)
-        self.fingerprints[base:end] = fingerprints
-        self.depth[base:end] = np.arange(depth, depth + len(fingerprints), dtype=np.int32)
-        self.first_block[base:end] = 0
+        if _KERNEL is not None:
+            _KERNEL.add_keys(fingerprints, at, self.fingerprints, self.depth, self.first_block, base)
+        else:
+            self.fingerprints[base:end] = fingerprints[at:]
+            self.depth[base:end] = np.arange(at, len(fingerprints), dtype=np.int32)
+            self.first_block[base:end] = 0
         self.size = end
         return base
 

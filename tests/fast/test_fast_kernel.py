@@ -22,6 +22,10 @@ def made(blocks=6):
     return kernel.KernelPool(blocks, keys), np.zeros(8, dtype=np.int64)
 
 
+def key_columns(pool):
+    return pool.keys.fingerprints, pool.keys.depth, pool.keys.first_block
+
+
 def expand(table, *, runs, key):
     count = np.array(runs, dtype=np.int64)
     columns = (count, count, count, count * 0 + key, count * 0, *(count,) * 5)
@@ -53,6 +57,9 @@ def expand(table, *, runs, key):
         (lambda pool, table: kernel.Blocks(table, table, None, set()), "items of 64 bytes"),
         (lambda pool, table: kernel.Blocks(pool._records, pool._log[:9], None, set()), "the free list"),
         (lambda pool, table: kernel.Blocks.__init__(pool, pool._records, pool._log, None, set()), "made once"),
+        (lambda pool, table: kernel._KERNEL.add_keys(table, 0, *key_columns(pool), 9), "no room"),
+        (lambda pool, table: kernel._KERNEL.add_keys(table, 9, *key_columns(pool), 1), "no room"),
+        (lambda pool, table: kernel._KERNEL.common(table, 0, table, 1, 8), "that there are not"),
         (lambda pool, table: expand(table, runs=[1], key=16), "keys that there are not"),
         (lambda pool, table: expand(table, runs=[0], key=1), "keys that there are not"),
         (lambda pool, table: expand(table, runs=[3], key=1), "not as many"),
