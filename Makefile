@@ -32,4 +32,4 @@ long: $(BIN)/.installed-dev  ## the long tests alone
 	$(BIN)/pytest -m long $(TEST_ARGS)
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) build *.egg-info sim/fast/*.so workloads/*.so
