@@ -143,7 +143,7 @@ class RequestSpec:
     @property
     def prompt_tokens(self) -> int:
         """Length of the prompt."""
-        return sum(piece.length for piece in self.prompt)
+        return sum([piece.length for piece in self.prompt])
 
 
 def stream_tokens(stream: int, start: int, length: int) -> npt.NDArray[np.int64]:

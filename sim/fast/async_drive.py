@@ -193,8 +193,10 @@ class AsyncDrive(Drive):
         scheduler, batch, end_s = self.scheduler, oldest.batch, oldest.end_s
         explicit, ended = batch, []
         if batch.entries:
-            if any(entry.request.dated for entry in batch.entries):
-                explicit = self._apply_dated(batch, end_s)
+            for entry in batch.entries:
+                if entry.request.dated:
+                    explicit = self._apply_dated(batch, end_s)
+                    break
             ended = scheduler.apply(explicit, end_s)
         else:
             scheduler.set_time(end_s)
