@@ -193,10 +193,12 @@ remove_key(Blocks *self, int64_t key, int32_t block)
     if (at == block) {
         self->first[key] = self->blocks[block].next_same;
     } else {
-        while (self->blocks[at].next_same != block) {
+        while (at && self->blocks[at].next_same != block) {
             at = self->blocks[at].next_same;
         }
-        self->blocks[at].next_same = self->blocks[block].next_same;
+        if (at) {
+            self->blocks[at].next_same = self->blocks[block].next_same;
+        }
     }
     self->blocks[block].next_same = 0;
     self->blocks[block].key = 0;

@@ -76,7 +76,7 @@ def test_refused(call, message):
 def test_rows_for_which_nobody_makes_room_are_an_error():
     pool, table = made()
     pool.attach_runs((np.zeros(1, dtype=np.int64),) * 10, np.zeros(1, dtype=np.int64), lambda: None)
-    pool.keys.size = 4
+    pool.keys._add(np.arange(3, dtype=np.uint64), 0)
     pool.take(3, 0, table, 0)
     pool.give_keys([(0, 1, 3)], table, 0, 3)
     pool.release(table, 3, 3)
