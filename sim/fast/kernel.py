@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -57,6 +58,7 @@ _ROW_COLUMNS: dict[str, type] = {
     "evicted_for_request_index": np.int64,
     "owner_request_index": np.int64,
 }
+_ROW_KINDS = tuple(_ROW_COLUMNS.values())
 
 
 def compiled() -> bool:
@@ -108,18 +110,20 @@ class KernelPool(Blocks):
         It is given how many there are and what makes the columns of their rows, at any later time and in
         any thread.  Returns what hands over those that are left.
         """
-        runs = tuple(_spread(rows, _RUN_KINDS))
-        blocks = np.empty(rows, dtype=np.int64)
+        runs = tuple(_spread(rows, _RUN_KINDS, np.empty(_room(rows, _RUN_KINDS), dtype=np.uint8)))
+        ids, memory = _Reused(8 * rows), _Reused(_room(rows, _ROW_KINDS))
+        blocks = ids.piece().view(np.int64)
 
         def hand_over() -> None:
             nonlocal blocks
             count, evicted = self.num_rows, blocks
             noted = tuple([column[: self.num_runs].copy() for column in runs])
-            blocks = np.empty(rows, dtype=np.int64)
+            blocks = ids.piece().view(np.int64)
             self.attach_runs(runs, blocks, hand_over)
             if count:
                 # tables of keys only grow, into new arrays
-                on_full(count, partial(_expand, evicted[:count], noted, self.keys.fingerprints, self.keys.depth))
+                keys = self.keys.fingerprints, self.keys.depth
+                on_full(count, partial(_expand, evicted[:count], noted, *keys, memory))
 
         self.attach_runs(runs, blocks, hand_over)
         return hand_over
@@ -133,24 +137,53 @@ class KernelPool(Blocks):
         check_pool(free, self.references, self._records["key"], self.keys, further)
 
 
-def _expand(blocks: I64Array, runs: tuple[AnyArray, ...], fingerprints: AnyArray, depth: AnyArray) -> Columns:
+class _Reused:
+    """Pieces of memory of one size, each used again once nobody holds a view of it any more.
+
+    Fresh memory would have to be zeroed by the system and cost more than filling it.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._pieces: list[npt.NDArray[np.uint8]] = []
+
+    def piece(self) -> npt.NDArray[np.uint8]:
+        """One that nobody uses."""
+        for piece in self._pieces:
+            if sys.getrefcount(piece) == _UNUSED:
+                return piece
+        self._pieces.append(np.empty(self._size, dtype=np.uint8))
+        return self._pieces[-1]
+
+
+#: references to a piece that stands in a list, is looked at in a loop and asked for its references
+_UNUSED = 3
+
+
+def _expand(
+    blocks: I64Array, runs: tuple[AnyArray, ...], fingerprints: AnyArray, depth: AnyArray, memory: _Reused
+) -> Columns:
     """The rows of blocks that were noted in runs."""
-    columns = _spread(len(blocks), list(_ROW_COLUMNS.values()))
+    columns = _spread(len(blocks), _ROW_KINDS, memory.piece())
     _KERNEL.expand(runs, fingerprints, depth, tuple(columns))
     return {"block_id": blocks} | dict(zip(_ROW_COLUMNS, columns, strict=True))
 
 
-def _spread(length: int, kinds: Sequence[type]) -> list[AnyArray]:
-    """Empty arrays in one piece of memory, which begin at different distances
-    from a page's start.
+def _room(length: int, kinds: Sequence[type]) -> int:
+    """Bytes that `_spread` needs."""
+    return sum(length * np.dtype(kind).itemsize + 6 * _LINE for kind in kinds)
+
+
+def _spread(length: int, kinds: Sequence[type], memory: npt.NDArray[np.uint8]) -> list[AnyArray]:
+    """Arrays in one piece of memory, which begin at different distances from a page's start.
 
     The kernel walks along all of them at once; at equal distances they would fight for the same lines
     of the processor's cache (measured: twice the time for a row).
     """
-    sizes = [np.dtype(kind).itemsize for kind in kinds]
-    starts = np.cumsum([0] + [-(-length * size // _LINE) * _LINE + 5 * _LINE for size in sizes])
-    memory = np.empty(int(starts[-1]), dtype=np.uint8)
-    return [
-        memory[start : start + length * size].view(kind)
-        for start, size, kind in zip(starts.tolist(), sizes, kinds, strict=False)
-    ]
+    arrays: list[AnyArray] = []
+    start = 0
+    for kind in kinds:
+        size = length * np.dtype(kind).itemsize
+        arrays.append(memory[start : start + size].view(kind))
+        start += -(-size // _LINE) * _LINE + 5 * _LINE
+    return arrays
