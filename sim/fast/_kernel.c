@@ -243,65 +243,61 @@ make_room(Blocks *self)
     return 0;
 }
 
-/* Whether an evicted block goes on with the newest run; if so, it is in it. */
+/* Note blocks that a request has popped, those that have keys, before they are given to it. */
 static int
-join_run(Blocks *self, int32_t block, int64_t key, int64_t taker, long long step, double time_s)
+note_evictions(Blocks *self, const int64_t *blocks, long long count, int64_t taker, long long step, double time_s)
 {
-    Py_ssize_t run = self->num_runs - 1;
     Py_buffer *runs = self->runs;
-    if (run < 0 || INTEGERS(runs, STEP)[run] != step || INTEGERS(runs, EVICTED_FOR)[run] != taker
-        || FLOATS(runs, TIME_S)[run] != time_s || FLOATS(runs, TAKEN_AT)[run] != self->blocks[block].taken_s
-        || FLOATS(runs, USED_AT)[run] != self->blocks[block].used_s || INTEGERS(runs, OWNER)[run] != self->blocks[block].taker
-        || INTEGERS(runs, HITS)[run] != self->blocks[block].hits) {
-        return 0;
+    int64_t length = 0, stride = 0, *ids = self->run_blocks.buf;
+    Block first = {0}; /* of the run that is being noted */
+    for (long long i = 0; i < count; i++) {
+        const Block *block = &self->blocks[blocks[i]];
+        if (!block->key) {
+            continue;
+        }
+        if (self->num_rows >= self->row_capacity) {
+            if (make_room(self) < 0) {
+                return -1;
+            }
+            ids = self->run_blocks.buf;
+            length = 0;
+        }
+        ids[self->num_rows++] = blocks[i];
+        int alike = length && block->taken_s == first.taken_s && block->used_s == first.used_s
+            && block->taker == first.taker && block->hits == first.hits;
+        if (alike && (length == 1 || block->key == first.key + length * stride)) {
+            if (length == 1) {
+                stride = block->key - first.key;
+                INTEGERS(runs, KEY_STRIDE)[self->num_runs - 1] = stride;
+            }
+            INTEGERS(runs, COUNT)[self->num_runs - 1] = ++length;
+            continue;
+        }
+        Py_ssize_t run = self->num_runs++;
+        first = *block;
+        length = 1;
+        INTEGERS(runs, COUNT)[run] = 1;
+        INTEGERS(runs, STEP)[run] = step;
+        INTEGERS(runs, EVICTED_FOR)[run] = taker;
+        INTEGERS(runs, KEY)[run] = block->key;
+        INTEGERS(runs, KEY_STRIDE)[run] = 0;
+        INTEGERS(runs, HITS)[run] = block->hits;
+        INTEGERS(runs, OWNER)[run] = block->taker;
+        FLOATS(runs, TIME_S)[run] = time_s;
+        FLOATS(runs, TAKEN_AT)[run] = block->taken_s;
+        FLOATS(runs, USED_AT)[run] = block->used_s;
     }
-    int64_t count = INTEGERS(runs, COUNT)[run];
-    int64_t first = INTEGERS(runs, KEY)[run], *stride = INTEGERS(runs, KEY_STRIDE) + run;
-    if (count == 1) {
-        *stride = key - first;
-    } else if (key != first + count * *stride) {
-        return 0;
-    }
-    INTEGERS(runs, COUNT)[run] = count + 1;
-    return 1;
-}
-
-static int
-note_eviction(Blocks *self, int32_t block, int64_t key, int64_t taker, long long step, double time_s)
-{
-    if (self->num_rows >= self->row_capacity && make_room(self) < 0) {
-        return -1;
-    }
-    ((int64_t *)self->run_blocks.buf)[self->num_rows++] = block;
-    if (join_run(self, block, key, taker, step, time_s)) {
-        return 0;
-    }
-    Py_ssize_t run = self->num_runs++;
-    Py_buffer *runs = self->runs;
-    INTEGERS(runs, COUNT)[run] = 1;
-    INTEGERS(runs, STEP)[run] = step;
-    INTEGERS(runs, EVICTED_FOR)[run] = taker;
-    INTEGERS(runs, KEY)[run] = key;
-    INTEGERS(runs, KEY_STRIDE)[run] = 0;
-    INTEGERS(runs, HITS)[run] = self->blocks[block].hits;
-    INTEGERS(runs, OWNER)[run] = self->blocks[block].taker;
-    FLOATS(runs, TIME_S)[run] = time_s;
-    FLOATS(runs, TAKEN_AT)[run] = self->blocks[block].taken_s;
-    FLOATS(runs, USED_AT)[run] = self->blocks[block].used_s;
     return 0;
 }
 
 /* Give a block that was popped to a request; `*lost` says whether a key left the cache.  -1 on error. */
 static int
-take_block(Blocks *self, int32_t block, int64_t taker, long long step, double time_s, int *lost)
+take_block(Blocks *self, int32_t block, int64_t taker, double time_s, int *lost)
 {
     int64_t key = self->blocks[block].key;
     self->blocks[block].references = 1;
     *lost = key != 0;
     if (key) {
-        if (self->recording && note_eviction(self, block, key, taker, step, time_s) < 0) {
-            return -1;
-        }
         remove_key(self, key, block);
         self->evicted_blocks++;
         if (self->events != Py_None) {
@@ -325,7 +321,7 @@ take_block(Blocks *self, int32_t block, int64_t taker, long long step, double ti
         self->blocks[block].taker = taker;
         self->blocks[block].hits = 0;
     }
-    return block;
+    return 0;
 }
 
 PyDoc_STRVAR(take_doc, "take(number, index, table, at): see FastPool.take.");
@@ -353,11 +349,14 @@ blocks_take(Blocks *self, PyObject *const *args, Py_ssize_t nargs)
     for (long long start = at; start < at + number; start += TOGETHER) {
         long long stop = start + TOGETHER < at + number ? start + TOGETHER : at + number;
         fetch(self, table + start, stop - start);
-        for (long long i = start; i < stop; i++) {
-            if (take_block(self, (int32_t)table[i], index, self->step, self->scheduled_s, &lost) < 0) {
-                PyBuffer_Release(&view);
-                return NULL;
-            }
+        int failed = self->recording
+            && note_evictions(self, table + start, stop - start, index, self->step, self->scheduled_s) < 0;
+        for (long long i = start; i < stop && !failed; i++) {
+            failed = take_block(self, (int32_t)table[i], index, self->scheduled_s, &lost) < 0;
+        }
+        if (failed) {
+            PyBuffer_Release(&view);
+            return NULL;
         }
     }
     PyBuffer_Release(&view);
@@ -412,8 +411,10 @@ blocks_take_each(Blocks *self, PyObject *const *args, Py_ssize_t nargs)
             if (taker == -1 && PyErr_Occurred()) {
                 goto failed;
             }
-            int block = take_block(self, pop(self), taker, self->step + s, time_s, &had_key);
-            PyObject *item = block < 0 ? NULL : PyLong_FromLong(block);
+            int64_t block = pop(self);
+            int failed = (self->recording && note_evictions(self, &block, 1, taker, self->step + s, time_s) < 0)
+                || take_block(self, (int32_t)block, taker, time_s, &had_key) < 0;
+            PyObject *item = failed ? NULL : PyLong_FromLongLong(block);
             if (item == NULL) {
                 goto failed;
             }

@@ -154,7 +154,16 @@ class Recorder:
         buffer = self._buffers[table]
         if buffer:
             self._buffers[table] = []
-            self._append(table, list(zip(*buffer, strict=True)), len(buffer))
+            columns = zip(TABLES[table], zip(*buffer, strict=True), strict=True)
+            # numbers become arrays once, for the tally and the file
+            self._append(
+                table,
+                [
+                    values if c.nullable or c.kind == "string" else np.array(values, dtype=c.kind)
+                    for c, values in columns
+                ],
+                len(buffer),
+            )
 
 
 class _Later:
