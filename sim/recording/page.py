@@ -22,7 +22,7 @@ same, so that nothing can change, or with `--overwrite`.
 | `manifest.json` | status, versions, kernels, seed, command, inputs with SHA-256, cost in time and memory, rows |
 | `config.yaml` | the configuration as resolved, every default written out; `kvsim run` takes it |
 | `summary.json` | the figures below, with their definitions; the same to the byte for the same configuration |
-| `requests`, `steps`, `evictions`, `stalls` `.parquet` | the tables below, in row groups of 65,536 rows |
+| `requests`, `steps`, `evictions`, `stalls` `.parquet` | the tables below, in row groups of 262,144 rows |
 | `kv_events.jsonl` or `.msgpack` | KV events in vLLM's shape, when `recording.kv_events` asks for them |
 
 While a run goes on, its folder is `<run>.partial`. A run that stops with an error (or by Ctrl-C or SIGTERM)

@@ -25,7 +25,7 @@ from sim.recording.tally import Tally
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ROW_GROUP_ROWS = 65536
+ROW_GROUP_ROWS = 262144
 BUFFERED_ROWS = 2048
 _PENDING_GROUPS = 4
 
