@@ -5,8 +5,8 @@
 
 Installs nothing: `--dynamo` names a Python that has `ai-dynamo` (its offline replay is run), and without it
 kvsim runs alone.  `--ourselves` adds kvsim without recording steps and evictions, and kvsim without its
-compiled kernels.  Rounds alternate between the peers; medians count.  Wall time is what counts on a quiet
-machine; processor time is shown beside it because it says more on a busy one.
+compiled kernels.  Rounds alternate between the peers, in rotating order; medians count.  Wall time is what
+counts on a quiet machine; processor time is shown beside it because it says more on a busy one.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from pathlib import Path
 from typing import NamedTuple
 
@@ -104,8 +105,10 @@ def main() -> None:
         else:
             print("no --dynamo: kvsim runs alone", file=sys.stderr)
         costs: dict[str, list[Cost]] = {name: [] for name in runs}
-        for _ in range(arguments.rounds):
-            for name, run in runs.items():
+        for number in range(arguments.rounds):
+            order = deque(runs.items())
+            order.rotate(-number)  # who comes first, or behind whom, must not matter
+            for name, run in order:
                 shutil.rmtree(folder / "results", ignore_errors=True)
                 costs[name].append(measure(run, folder))
     print(f"{'':13} {'wall s':>8} {'processor s':>12} {'memory MiB':>11}   medians of {arguments.rounds}")
