@@ -94,17 +94,17 @@ def chats(number):
 
 
 @pytest.mark.parametrize(
-    ("number", "blocks"), [(1000, 20_000), (2000, 20_000), (1000, 200_000)], ids=["base", "twice the requests", "10x"]
+    ("number", "blocks"), [(4000, 20_000), (8000, 20_000), (4000, 200_000)], ids=["base", "twice the requests", "10x"]
 )
 def test_growth(benchmark, number, blocks):
     config = SchedulerConfig(num_gpu_blocks=blocks, groups=(KVCacheGroup("full", 16),))
     specs = chats(number)
-    assert benchmark.pedantic(lambda: serve(config, specs, 0.04, Counting()), rounds=3) == number
+    assert benchmark.pedantic(lambda: serve(config, specs, 0.04, Counting()), rounds=5) == number
 
 
 @pytest.mark.parametrize("wanted", [False, True], ids=["unrecorded", "recorded"])
 def test_cost_of_recording_evictions(benchmark, wanted):
     config = SchedulerConfig(num_gpu_blocks=20_000, groups=(KVCacheGroup("full", 16),))
-    specs, sink = chats(1000), Counting(wanted)
-    assert benchmark.pedantic(lambda: serve(config, specs, 0.04, sink), rounds=3) == 1000
+    specs, sink = chats(4000), Counting(wanted)
+    assert benchmark.pedantic(lambda: serve(config, specs, 0.04, sink), rounds=5) == 4000
     assert (sink.evictions > 0) == wanted
