@@ -13,7 +13,7 @@ import numpy.typing as npt
 from sim.fast.kernel import Columns, KernelPool
 from sim.fast.pool import HIT_BITS, Evicted, FastPool, Takers
 
-BUFFERED_ROWS = 1 << 18
+BUFFERED_ROWS = 1 << 18  # a row group of `sim.recording.recorder`, so that each is written in one piece
 
 
 class Sink(Protocol):

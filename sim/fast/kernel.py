@@ -149,15 +149,20 @@ class _Reused:
 
     def piece(self) -> npt.NDArray[np.uint8]:
         """One that nobody uses."""
-        for piece in self._pieces:
-            if sys.getrefcount(piece) == _UNUSED:
-                return piece
+        for number, references in enumerate(_references(self._pieces)):
+            if references == _UNUSED:
+                return self._pieces[number]
         self._pieces.append(np.empty(self._size, dtype=np.uint8))
         return self._pieces[-1]
 
 
-#: references to a piece that stands in a list, is looked at in a loop and asked for its references
-_UNUSED = 3
+def _references(pieces: list[npt.NDArray[np.uint8]]) -> list[int]:
+    """How often each is referred to, with those references that come from asking."""
+    return [sys.getrefcount(piece) for piece in pieces]
+
+
+#: what is counted for one to which nothing but a list refers: not the same in every version of Python, so it is asked
+_UNUSED = _references([np.empty(0, dtype=np.uint8)])[0]
 
 
 def _expand(

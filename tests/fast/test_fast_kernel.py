@@ -84,6 +84,20 @@ def test_rows_for_which_nobody_makes_room_are_an_error():
         pool.take(5, 1, table, 0)
 
 
+def test_memory_is_used_again_only_when_nobody_sees_it():
+    memory = kernel._Reused(64)
+    view = memory.piece()[8:24].view(np.int64)
+    other = memory.piece().view(np.int64)
+    assert not np.shares_memory(view.base, other)
+    first = view.base.ctypes.data
+    del view
+    assert memory.piece().ctypes.data == first
+    held = memoryview(memory.piece())
+    assert memory.piece().ctypes.data not in (first, other.ctypes.data)
+    assert len(memory._pieces) == 3
+    del held
+
+
 def test_the_switch_turns_it_off(monkeypatch):
     assert load("sim.fast._kernel") is not None
     assert isinstance(kernel.make_pool(4, KeyTable(16), None, None), kernel.KernelPool)
