@@ -69,6 +69,14 @@ def test_a_decode_behind_a_chunk_that_takes_the_whole_budget_is_left_without():
     compare(World(config, [image, short], [], 0.0))
 
 
+def unlike(*lengths):
+    """Requests that share nothing and come at once: tokens of prompt and answer."""
+    return [
+        RequestSpec(f"r{number}", 0.0, (Segment(number, 0, prompt),), answer, 10 + number)
+        for number, (prompt, answer) in enumerate(lengths)
+    ]
+
+
 def test_what_was_found_out_of_a_request_that_starts_is_not_said_of_the_next():
     config = SchedulerConfig(
         num_gpu_blocks=15,
@@ -80,12 +88,7 @@ def test_what_was_found_out_of_a_request_that_starts_is_not_said_of_the_next():
         enable_chunked_prefill=False,
     )
     # the third fits only the budget that the second leaves once it decodes; the fourth would fit the rest
-    lengths = [(1, 6), (3, 5), (3, 2), (1, 1)]
-    specs = [
-        RequestSpec(f"r{number}", 0.0, (Segment(number, 0, prompt),), output, 10 + number)
-        for number, (prompt, output) in enumerate(lengths)
-    ]
-    compare(World(config, specs, [], 0.0))
+    compare(World(config, unlike((1, 6), (3, 5), (3, 2), (1, 1)), [], 0.0))
 
 
 def test_a_quoted_answer_has_its_keys_while_its_last_token_is_in_flight():
@@ -130,11 +133,7 @@ def test_two_that_take_each_others_blocks_in_turn_come_to_an_end():
         long_prefill_token_threshold=1,
         scheduler_reserve_full_isl=False,
     )
-    lengths = [(1, 1), (3, 2), (1, 5)]
-    specs = [
-        RequestSpec(f"r{number}", 0.0, (Segment(1, 0, prompt),), output, 1000 + number)
-        for number, (prompt, output) in enumerate(lengths)
-    ]
+    specs = unlike((1, 1), (3, 2), (1, 5))
     for asynchronous in (False, True):
         told = compare(World(dataclasses.replace(config, async_scheduling=asynchronous), specs, [], 0.0))
         assert [end[1] for end in told].count("finished") >= 2
